@@ -1,0 +1,58 @@
+"""Where a pass stands in its text: the absolute positions of its tokens, and the keys and values of what came before."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from model.errors import BlockscopeError
+
+
+class KVCache:
+    """Rotated keys and values of the tokens already read, per attention module; grows by each pass that uses it."""
+
+    def __init__(self):
+        self.length = 0  # tokens read by finished passes: where the next pass must start
+        self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """k, v [batch, pos, kv_head, d_head] of the new tokens -> those of every token so far [batch, key_pos, kv_head, d_head]."""
+        if attention in self._kept:
+            past_k, past_v = self._kept[attention]
+            k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)
+        self._kept[attention] = k, v
+        return k, v
+
+    @property
+    def nbytes(self) -> int:
+        return sum(t.nbytes for pair in self._kept.values() for t in pair)
+
+
+@dataclass(frozen=True)
+class Place:
+    """`positions` [pos] of the tokens of this pass; `cache` holds the `start` tokens before them."""
+
+    positions: Tensor
+    start: int = 0
+    cache: KVCache | None = field(default=None)
+
+    @classmethod
+    def of(cls, x: Tensor, cache: KVCache | None = None) -> "Place":
+        """The place of x [batch, pos, ...]: right after what the cache holds, or at the beginning without one."""
+        start = cache.length if cache is not None else 0
+        if x.ndim < 2 or x.shape[1] == 0:
+            raise BlockscopeError(f"expected [batch, pos, ...] with at least one token, got shape {list(x.shape)}")
+        return cls(torch.arange(start, start + x.shape[1], device=x.device), start, cache)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the text so far, this pass included."""
+        return self.start + len(self.positions)
+
+    @property
+    def key_positions(self) -> Tensor:
+        return torch.arange(self.length, device=self.positions.device)
+
+    def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values that this pass may read: the cached ones, then its own."""
+        return (k, v) if self.cache is None else self.cache.extend(attention, k, v)

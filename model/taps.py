@@ -1,0 +1,146 @@
+"""Taps: named identity modules, and the recorder that listens to them.
+
+A tap's name is its path in the module tree. With nobody listening a tap is one ContextVar read. Listening goes through
+a ContextVar, never through state stored on the (shared) model, so two visitors' runs cannot mix and nothing is left
+behind after an exception.
+"""
+
+import difflib
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model.dims import parse
+from model.errors import UnknownTap
+
+KINDS = ("signed", "positive", "probability", "index")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Which query rows of an attention tensor this call brings, and which of its entries the mask lets through."""
+
+    rows: slice
+    total: int
+    visible: Tensor  # bool [query_pos, key_pos] of these rows
+
+
+Handler = Callable[[Tensor, Tile | None], Tensor | None]  # may return a changed tensor; None leaves it as it is
+
+
+class Tap(nn.Module):
+    """Identity with a name. `dims` are axis words, `kind` says how to read the numbers, `meaning` is one sentence."""
+
+    def __init__(self, dims: str, kind: str = "signed", meaning: str = ""):
+        super().__init__()
+        if kind not in KINDS:
+            raise ValueError(f"kind {kind!r} is not one of {KINDS}")
+        self.dims, self.kind, self.meaning = parse(dims), kind, meaning
+
+    def forward(self, x: Tensor, tile: Tile | None = None) -> Tensor:
+        recorder = _recorder.get()
+        return x if recorder is None else recorder(self, x, tile)
+
+    def extra_repr(self) -> str:
+        return " ".join(self.dims)
+
+
+class Recorder:
+    """Hands each tap's tensor to that tap's handlers, in order; remembers which taps fired."""
+
+    def __init__(self, handlers: Mapping[Tap, list[Handler]]):
+        self.handlers = handlers
+        self.fired: set[Tap] = set()
+
+    def __call__(self, tap: Tap, x: Tensor, tile: Tile | None) -> Tensor:
+        for handler in self.handlers.get(tap, ()):
+            changed = handler(x, tile)
+            x = x if changed is None else changed
+        if tap in self.handlers:
+            self.fired.add(tap)
+        return x
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("blockscope_recorder", default=None)
+
+
+@contextmanager
+def recording(recorder: Recorder) -> Iterator[Recorder]:
+    """Listen to taps that fire inside this block, in this thread or task only."""
+    token = _recorder.set(recorder)
+    try:
+        yield recorder
+    finally:
+        _recorder.reset(token)
+
+
+def heard(*taps: Tap) -> bool:
+    """Whether anybody listens to one of these taps: what lets attention use the fused kernel when nobody looks."""
+    recorder = _recorder.get()
+    return recorder is not None and any(tap in recorder.handlers for tap in taps)
+
+
+def taps_of(module: nn.Module) -> dict[str, Tap]:
+    """Every tap below `module`, by its path, in the order in which the modules were defined."""
+    return {name: child for name, child in module.named_modules() if isinstance(child, Tap)}
+
+
+def select(module: nn.Module, patterns: Iterable[str]) -> dict[str, Tap]:
+    """Taps named by `patterns` (exact names or * ? [] patterns); a pattern that names nothing is an error that says why."""
+    taps, chosen = taps_of(module), {}
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        names = [pattern] if pattern in taps else fnmatch.filter(taps, pattern)
+        if not names:
+            raise UnknownTap(_why_absent(module, pattern, taps))
+        chosen |= {name: taps[name] for name in names}
+    return chosen
+
+
+class Collect:
+    """A handler that keeps the whole tensor (tiles are put back together along query_pos)."""
+
+    def __init__(self, tap: Tap):
+        self.tap, self.value = tap, None
+
+    def __call__(self, x: Tensor, tile: Tile | None) -> None:
+        x = x.detach()
+        if tile is None or x.shape[axis := self.tap.dims.index("query_pos")] == tile.total:
+            self.value = x
+            return
+        if self.value is None:
+            self.value = x.new_empty(*x.shape[:axis], tile.total, *x.shape[axis + 1 :])
+        self.value.narrow(axis, tile.rows.start, x.shape[axis]).copy_(x)
+
+
+@torch.no_grad()
+def capture(module: nn.Module, *inputs, taps: Iterable[str] = ("*",), **kwargs) -> tuple[Tensor, dict[str, Tensor]]:
+    """Run any module (a whole model, a block, one norm) and return its output and the full tensors of the taps named."""
+    chosen = select(module, taps)
+    collectors = {name: Collect(tap) for name, tap in chosen.items()}
+    with recording(Recorder({chosen[name]: [keep] for name, keep in collectors.items()})) as recorder:
+        output = module(*inputs, **kwargs)
+    require_fired(recorder, chosen)
+    return output, {name: keep.value for name, keep in collectors.items()}
+
+
+def require_fired(recorder: Recorder, chosen: Mapping[str, Tap]) -> None:
+    """A tap that was asked for and never fired is an error, never an empty answer."""
+    if silent := [name for name, tap in chosen.items() if tap not in recorder.fired]:
+        raise UnknownTap(f"tap {silent[0]!r} was asked for but did not fire in this run")
+
+
+def _why_absent(module: nn.Module, pattern: str, taps: Mapping[str, Tap]) -> str:
+    """One sentence: the reason that the owning module states in its `absent` table, else the nearest names."""
+    path, _, leaf = pattern.rpartition(".")
+    for name, child in module.named_modules():
+        reason = getattr(child, "absent", {}).get(leaf)
+        if reason and (name == path or fnmatch.fnmatch(name, path)):
+            return f"there is no tap {pattern!r}: {reason}"
+    near = difflib.get_close_matches(pattern, taps, n=3, cutoff=0.5)
+    hint = f"; near names: {', '.join(near)}" if near else ""
+    return f"there is no tap {pattern!r} in this model{hint}; lm.taps() lists all {len(taps)} of them"
