@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +16,7 @@ from model.masks import Causal, Sliding
 from model.norms import NormConfig
 from model.place import Place
 from model.positions import Rope
-from model.taps import Tap, Tile, heard
+from model.taps import Tap, Tile, edited, heard
 
 TILE_BYTES = 32 << 20  # fp32 logits held at a time: enough to keep the cores busy, small against the weights
 
@@ -113,7 +114,7 @@ class Attention(nn.Module):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
         """Fused where nobody looks at scores or pattern; logits alone can be watched beside the fused kernel."""
-        if heard(self.hook_attn_scores, self.hook_pattern):
+        if heard(self.hook_attn_scores, self.hook_pattern) or edited(self.hook_logits):
             return self.explicit(q, k, v, place)
         if heard(self.hook_logits):
             for tile in self.tiles(q, place):
@@ -138,13 +139,12 @@ class Attention(nn.Module):
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
         """PyTorch's fused kernel. -> z [batch, query_pos, head, d_head]."""
-        group = q.shape[2] // k.shape[2]
+        attend = partial(F.scaled_dot_product_attention, scale=self.config.logit_scale)
+        group, tiles = q.shape[2] // k.shape[2], self.tiles(q, place)
         q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(group, 1) for t in (k, v))
-        kwargs = {"scale": self.config.logit_scale}
-        if place.start == 0 and isinstance(self.config.mask, Causal):
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True, **kwargs).transpose(1, 2)
-        rows = [F.scaled_dot_product_attention(q[:, :, t.rows], k, v, attn_mask=t.visible, **kwargs) for t in self.tiles(q.transpose(1, 2), place)]
-        return torch.cat(rows, dim=2).transpose(1, 2)
+        if place.start == 0 and isinstance(self.config.mask, Causal):  # is_causal assumes that queries start at key 0
+            return attend(q, k, v, is_causal=True).transpose(1, 2)
+        return torch.cat([attend(q[:, :, t.rows], k, v, attn_mask=t.visible) for t in tiles], dim=2).transpose(1, 2)
 
     def tiles(self, q: Tensor, place: Place) -> Iterator[Tile]:
         """Query rows so few at a time that the logits of a tile stay under TILE_BYTES."""

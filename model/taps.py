@@ -30,7 +30,8 @@ class Tile:
     visible: Tensor  # bool [query_pos, key_pos] of these rows
 
 
-Handler = Callable[[Tensor, Tile | None], Tensor | None]  # may return a changed tensor; None leaves it as it is
+Watcher = Callable[[Tensor, Tile | None], None]  # sees the tensor
+Editor = Callable[[Tensor, Tile | None], Tensor]  # returns the tensor that the model goes on with
 
 
 class Tap(nn.Module):
@@ -51,18 +52,18 @@ class Tap(nn.Module):
 
 
 class Recorder:
-    """Hands each tap's tensor to that tap's handlers, in order; remembers which taps fired."""
+    """Lets each tap's editor change the tensor, then shows it to that tap's watchers; remembers which taps fired."""
 
-    def __init__(self, handlers: Mapping[Tap, list[Handler]]):
-        self.handlers = handlers
+    def __init__(self, watchers: Mapping[Tap, list[Watcher]], editors: Mapping[Tap, Editor] | None = None):
+        self.watchers, self.editors = watchers, editors or {}
         self.fired: set[Tap] = set()
 
     def __call__(self, tap: Tap, x: Tensor, tile: Tile | None) -> Tensor:
-        for handler in self.handlers.get(tap, ()):
-            changed = handler(x, tile)
-            x = x if changed is None else changed
-        if tap in self.handlers:
-            self.fired.add(tap)
+        if tap in self.editors:
+            x = self.editors[tap](x, tile)
+        for watch in self.watchers.get(tap, ()):
+            watch(x, tile)
+        self.fired.add(tap)
         return x
 
 
@@ -80,9 +81,15 @@ def recording(recorder: Recorder) -> Iterator[Recorder]:
 
 
 def heard(*taps: Tap) -> bool:
-    """Whether anybody listens to one of these taps: what lets attention use the fused kernel when nobody looks."""
+    """Whether anybody watches or edits one of these taps: attention uses the fused kernel when nobody looks."""
     recorder = _recorder.get()
-    return recorder is not None and any(tap in recorder.handlers for tap in taps)
+    return recorder is not None and any(tap in recorder.watchers or tap in recorder.editors for tap in taps)
+
+
+def edited(tap: Tap) -> bool:
+    """Whether somebody changes this tap's tensor, so that what follows must read it."""
+    recorder = _recorder.get()
+    return recorder is not None and tap in recorder.editors
 
 
 def taps_of(module: nn.Module) -> dict[str, Tap]:
@@ -102,7 +109,7 @@ def select(module: nn.Module, patterns: Iterable[str]) -> dict[str, Tap]:
 
 
 class Collect:
-    """A handler that keeps the whole tensor (tiles are put back together along query_pos)."""
+    """A watcher that keeps the whole tensor (tiles are put back together along query_pos)."""
 
     def __init__(self, tap: Tap):
         self.tap, self.value = tap, None

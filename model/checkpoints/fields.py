@@ -1,0 +1,183 @@
+"""config.json, field by field: every field is asked for by name and type, and whatever nobody asked for is judged."""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from model.errors import BlockscopeError
+
+LARGEST_CONFIG = 16 << 20  # bytes; a config is a few kilobytes, and anything huge is some other file
+
+# What trainers and libraries leave in a config and no forward pass in evaluation mode reads.
+NO_EFFECT = frozenset(
+    """
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _flash_attn_2_enabled _name_or_path
+    architectures attention_dropout attn_implementation attn_pdrop auto_map bad_words_ids begin_suppress_tokens
+    bos_token_id chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample dtype early_stopping
+    embd_pdrop encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
+    forced_bos_token_id forced_eos_token_id gradient_checkpointing hidden_dropout id2label initializer_range
+    is_decoder is_llama_config label2id length_penalty max_length max_new_tokens mlp_dropout min_length model_type
+    name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+    output_hidden_states output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type
+    remove_invalid_values repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
+    suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype
+    torchscript transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
+    use_cache use_flash_attn
+    """.split()
+)
+
+# A field that nobody here knows is harmless only when neither its value nor a word of its name says otherwise.
+SUSPECT_WORDS = tuple(
+    """
+    act adapter alibi attention attn bias block cap chunk clip conv cross decoder embed encoder expert factor ffn gate
+    head kernel kv latent layer logit lora mask mlp moe mrope mscale multiplier nope norm offset parallel pattern pos
+    quant ratio residual rope rotary router sandwich scal share shift sink skip softcap sparse ssm state temper theta
+    tie window
+    """.split()
+)
+
+
+def suspect(name: str) -> bool:
+    """Whether a word of a field's name is one that names a part of a block."""
+    return any(word.startswith(SUSPECT_WORDS) or "norm" in word for word in re.split(r"[^a-z0-9]+", name.lower()))
+
+
+def switched_off(name: str, value: object) -> bool:
+    """Whether a field's value says that the part it names is absent: null, false, zero, empty, or a factor of one."""
+    if value is None or value is False or value in ("", [], {}):
+        return True
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and (value == 0 or (value == 1 and name.endswith(("factor", "multiplier", "scale", "scaling"))))
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as an error may quote it: its repr, cut short."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**40:
+        return "a number of more than 40 digits"
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def listed(names, limit: int = 6) -> str:
+    """Names joined with commas, the first few and how many more."""
+    names = [str(name) for name in names]
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(name if len(name) <= 120 else name[:119] + "…" for name in names[:limit]) + more
+
+
+def read_json(path: Path, largest: int) -> dict:
+    """The object in a JSON file. Refuses NaN, Infinity, a key that is given twice, and anything that is not an object."""
+    where = f"{path.parent.name}/{path.name}"
+
+    def pairs(items: list[tuple[str, object]]) -> dict:
+        seen = dict(items)
+        if len(seen) != len(items):
+            twice = next(key for i, (key, _) in enumerate(items) if key in dict(items[:i]))
+            raise BlockscopeError(f"{where} gives {shown(twice)} twice; keep one of the two")
+        return seen
+
+    def constant(name: str) -> None:
+        raise BlockscopeError(f"{where} holds {name}, which is not JSON; write a number or null")
+
+    if not path.is_file():  # a pipe or a device would block here for ever
+        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
+    if (size := path.stat().st_size) > largest:
+        raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {largest:,}: this is some other file")
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
+    except (UnicodeDecodeError, RecursionError):
+        raise BlockscopeError(f"{where} is not JSON text; download the file again") from None
+    except json.JSONDecodeError as error:
+        raise BlockscopeError(
+            f"{where} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); download the file again"
+        ) from None
+    except ValueError:  # a whole number with more digits than Python will read
+        raise BlockscopeError(f"{where} holds a number too long to read; correct it") from None
+    except OSError as error:
+        raise BlockscopeError(f"{where} cannot be read: {error.strerror}") from None
+    if not isinstance(value, dict):
+        raise BlockscopeError(f"{where} holds {shown(value)}; expected an object {{...}} with the model's settings")
+    return value
+
+
+class Fields:
+    """A JSON object that remembers what was asked for. `notes` collects sentences for the checkpoint's report."""
+
+    def __init__(self, values: Mapping[str, object], where: str):
+        self.values, self.where = values, where
+        self.asked: set[str] = set()
+        self.notes: list[str] = []
+
+    def fail(self, sentence: str) -> BlockscopeError:
+        return BlockscopeError(f"{self.where}: {sentence}")
+
+    def note(self, sentence: str) -> None:
+        self.notes.append(sentence)
+
+    def raw(self, name: str) -> object:
+        """The value as it stands, None where the field is absent or null."""
+        self.asked.add(name)
+        return self.values.get(name)
+
+    def whole(self, name: str, largest: int, default: int | None = None, why: str = "") -> int:
+        """A whole number from 1 to `largest`; absent or null gives `default` (noted with `why`), or an error without one."""
+        value = self.raw(name)
+        if value is None and default is not None:
+            self.note(f"{name} is not given: {default} is used{f' ({why})' if why else ''}")
+            return default
+        if value is None:
+            raise self.fail(f"{name} is missing; expected a whole number")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+            raise self.fail(f"{name} is {shown(value)}; expected a whole number from 1 to {largest:,}")
+        return value
+
+    def number(self, name: str, default: float | None = None, why: str = "") -> float:
+        """A finite number; absent or null gives `default` (noted with `why`), or an error without one."""
+        value = self.raw(name)
+        if value is None and default is not None:
+            self.note(f"{name} is not given: {default:g} is used{f' ({why})' if why else ''}")
+            return default
+        if value is None:
+            raise self.fail(f"{name} is missing; expected a number")
+        return self.finite(name, value)
+
+    def finite(self, name: str, value: object) -> float:
+        """`value` as a float, if it is a number and finite."""
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e300:
+            number = float(value)
+        if not math.isfinite(number):
+            raise self.fail(f"{name} is {shown(value)}; expected a finite number")
+        return number
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """true or false; absent or null gives `default`."""
+        value = self.raw(name)
+        if value is None:
+            return default
+        if not isinstance(value, bool):
+            raise self.fail(f"{name} is {shown(value)}; expected true or false")
+        return value
+
+    def only(self, name: str, allowed: tuple, why: str) -> None:
+        """A field that may be present only with one of these values (null and absent always pass)."""
+        value = self.raw(name)
+        if value is not None and not any(type(value) is type(a) and value == a for a in allowed):
+            expected = " or ".join(["null", *(json.dumps(a) for a in allowed)])
+            raise self.fail(f"{name} is {shown(value)}; expected {expected}: {why}")
+
+    def judge_the_rest(self, family: str) -> None:
+        """Fields that nobody asked for: harmless ones are noted, one that could change the computation is refused."""
+        rest = {name: value for name, value in self.values.items() if name not in self.asked | NO_EFFECT}
+        for name, value in rest.items():
+            if suspect(name) and not switched_off(name, value):
+                raise self.fail(
+                    f"{shown(name)} is {shown(value)}; {family} as known here has no such part, and it could change the "
+                    "computation: remove the field if it has no effect"
+                )
+        if rest:
+            self.note(f"fields of {self.where} that are not read: {listed(sorted(rest))}")
+        if self.values.get("auto_map"):
+            self.note("auto_map names code in the folder; it is not run: the built-in block of this model_type is used")

@@ -1,0 +1,126 @@
+"""The rotary settings of a config, in both spellings: the old top level and transformers 5's `rope_parameters`.
+
+    {"rope_theta": 500000, "rope_scaling": {"rope_type": "llama3", "factor": 8, ...}}
+    {"rope_parameters": {"rope_theta": 500000, "rope_type": "llama3", "factor": 8, ...}}
+
+Both at once are accepted when they agree. `type` is the old name of `rope_type`. A type that is not known is refused:
+reading it as none would give fluent nonsense on long texts only.
+"""
+
+from model.checkpoints.fields import Fields, listed, shown
+from model.positions import Dynamic, Linear, Llama3, Rope, Yarn
+
+DEFAULT_BASE = 10_000.0
+BLOCKS = ("rope_parameters", "rope_scaling")
+ORIGINAL = "original_max_position_embeddings"
+
+
+def read_rope(fields: Fields, width: int, context: int) -> Rope.Config:
+    """The rotation of heads of `width` coordinates in a model made for `context` positions; pairs in half-split order."""
+    settings = _merge(fields)
+    where = " and ".join(name for name in BLOCKS if fields.raw(name)) or "rope_parameters"
+    inner = Fields(settings, f"{fields.where}, {where}")
+    kind = inner.raw("rope_type") or "default"
+    if not isinstance(kind, str) or kind not in SCALING_READERS:
+        raise inner.fail(f"rope_type is {shown(kind)}; the types known here are {', '.join(SCALING_READERS)}")
+    base = inner.number("rope_theta", DEFAULT_BASE, "what these families default to")
+    inner.only("partial_rotary_factor", (1, 1.0), "the blocks of this model_type rotate whole heads")
+    scaling = SCALING_READERS[kind](inner, context)
+    if unread := {k: v for k, v in settings.items() if k not in inner.asked and v is not None}:
+        raise inner.fail(f"{listed(unread)}: no meaning together with rope_type {kind!r}; remove what does not belong")
+    fields.notes += inner.notes
+    if width % 2:
+        raise fields.fail(f"head_dim is {width}; a rotary width must be even, because coordinates turn in pairs")
+    return Rope.Config(d=width, base=base, pairing="half", scaling=scaling)
+
+
+def _merge(fields: Fields) -> dict[str, object]:
+    """One dict out of the two spellings; the first home that gives a value is named when a second one disagrees."""
+    found: dict[str, tuple[object, str]] = {}
+
+    def add(key: str, value: object, home: str) -> None:
+        if value is None:
+            return
+        if key in found and found[key][0] != value:
+            raise fields.fail(
+                f"{found[key][1]} is {shown(found[key][0])} but {home} is {shown(value)}; they set the same thing: keep one"
+            )
+        found.setdefault(key, (value, home))
+
+    for top in ("rope_theta", "partial_rotary_factor"):
+        add(top, fields.raw(top), top)
+    fields.only("rope_interleaved", (False,), "heads of this model_type are stored with half-split pairs")
+    for name in BLOCKS:
+        block = fields.raw(name)
+        if block is None:
+            continue
+        if not isinstance(block, dict):
+            raise fields.fail(f"{name} is {shown(block)}; expected null or an object with rope_type")
+        if nested := [key for key, value in block.items() if isinstance(value, dict)]:
+            raise fields.fail(
+                f"{name} is given per layer type ({listed(nested)}); blocks of this model_type share one rotation"
+            )
+        for key, value in block.items():
+            add("rope_type" if key == "type" else key, value, f"{name}.{key}")
+    if ORIGINAL in fields.values:  # some files keep it outside the block that needs it
+        add(ORIGINAL, fields.raw(ORIGINAL), ORIGINAL)
+    return {key: value for key, (value, _) in found.items()}
+
+
+def _default(inner: Fields, context: int) -> None:
+    return None
+
+
+def _linear(inner: Fields, context: int) -> Linear:
+    return Linear(factor=_factor(inner))
+
+
+def _dynamic(inner: Fields, context: int) -> Dynamic:
+    original = inner.raw(ORIGINAL)
+    if original is not None and original != context:
+        raise inner.fail(
+            f"{ORIGINAL} is {shown(original)} but max_position_embeddings is {context}; dynamic scaling starts at the "
+            "latter: make them equal"
+        )
+    return Dynamic(factor=_factor(inner), original=context)
+
+
+def _llama3(inner: Fields, context: int) -> Llama3:
+    low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
+    if not 0 < low < high:
+        raise inner.fail(f"low_freq_factor is {low:g} and high_freq_factor {high:g}; expected 0 < low < high")
+    return Llama3(factor=_factor(inner), low=low, high=high, original=_original(inner, context))
+
+
+def _yarn(inner: Fields, context: int) -> Yarn:
+    fast, slow = (inner.number(name) if inner.raw(name) else d for name, d in (("beta_fast", 32.0), ("beta_slow", 1.0)))
+    if not 0 < slow <= fast:
+        raise inner.fail(f"beta_fast is {fast:g} and beta_slow {slow:g}; expected 0 < beta_slow <= beta_fast")
+    optional = {
+        name: inner.number(name) if inner.raw(name) is not None else None
+        for name in ("attention_factor", "mscale", "mscale_all_dim")
+    }
+    if optional["attention_factor"] is not None and optional["attention_factor"] <= 0:
+        raise inner.fail(f"attention_factor is {optional['attention_factor']:g}; expected a number above 0")
+    return Yarn(
+        factor=_factor(inner),
+        original=_original(inner, context),
+        beta_fast=fast,
+        beta_slow=slow,
+        truncate=inner.flag("truncate", True),
+        **optional,
+    )
+
+
+def _factor(inner: Fields) -> float:
+    factor = inner.number("factor")
+    if factor < 1:
+        raise inner.fail(f"factor is {factor:g}; expected at least 1: a scaling stretches the context")
+    return factor
+
+
+def _original(inner: Fields, context: int) -> int:
+    return inner.whole(ORIGINAL, 2**31, context, "max_position_embeddings")
+
+
+SCALING_READERS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn}

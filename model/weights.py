@@ -1,0 +1,66 @@
+"""Where parameters get their values: random ones from their own names, or a checkpoint, read when first needed.
+
+A module tree is built on the meta device, which allocates nothing; `WeightStore.ready(module)` fills one part of it.
+Every model that shares a store shares its tensors, so a variant of a model costs only what it adds.
+"""
+
+import hashlib
+import math
+import threading
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Source = Callable[[str, tuple[int, ...]], Tensor]  # (parameter name, shape) -> its value on the CPU
+
+
+def seeded(name: str, shape: tuple[int, ...], seed: int = 0, residual_scale: float = 1.0) -> Tensor:
+    """The random initial value of the parameter `name`, fp32, a function of name, shape and seed alone.
+
+    Gains are 1 and biases 0; embeddings are N(0, 1); matrices are a normal of std 1/sqrt(fan_in) truncated at two std,
+    times `residual_scale` where they write into the residual stream (GPT-2's 1/sqrt(2 layers)).
+    """
+    leaf = name.rsplit(".", 1)[-1]
+    if len(shape) == 1:
+        return torch.zeros(shape) if leaf == "bias" else torch.ones(shape)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little") >> 1)
+    if name == "embed.weight":
+        return torch.randn(shape, generator=generator)
+    std = 1 / math.sqrt(shape[1])
+    if name.endswith(("o_proj.weight", "down_proj.weight")):
+        std *= residual_scale
+    return nn.init.trunc_normal_(torch.empty(shape), std=std, a=-2 * std, b=2 * std, generator=generator)
+
+
+class WeightStore:
+    """Tensors by parameter name, made by `source` on first use, placed on one device in one dtype, and kept."""
+
+    def __init__(self, source: Source, device: torch.device, dtype: torch.dtype):
+        self.source, self.device, self.dtype = source, device, dtype
+        self._kept: dict[str, nn.Parameter] = {}
+        self._lock = threading.RLock()
+
+    def get(self, name: str, shape: tuple[int, ...]) -> nn.Parameter:
+        with self._lock:
+            if name not in self._kept:
+                value = self.source(name, shape).to(self.device, self.dtype)
+                self._kept[name] = nn.Parameter(value, requires_grad=False)
+            return self._kept[name]
+
+    def ready(self, module: nn.Module, prefix: str) -> nn.Module:
+        """Fill every parameter below `module`, whose path in the model is `prefix`, that still lies on the meta device."""
+        with self._lock:
+            for path, part in module.named_modules(prefix=prefix):
+                for leaf, parameter in part._parameters.items():
+                    if parameter is not None and parameter.is_meta:
+                        part._parameters[leaf] = self.get(f"{path}.{leaf}", tuple(parameter.shape))
+        return module
+
+    def derive(self, source: Source) -> "WeightStore":
+        """A store that starts from the tensors of this one and asks `source` for names that it does not hold."""
+        child = WeightStore(source, self.device, self.dtype)
+        child._kept = self._kept
+        child._lock = self._lock
+        return child
