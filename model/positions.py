@@ -167,6 +167,10 @@ class Rope(nn.Module):
         angle = self.hook_angle(positions[:, None].float() * frequency.to(positions.device))
         return angle.cos() * magnitude, angle.sin() * magnitude
 
+    def pairs(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [..., d] -> first and second coordinates of each pair, [..., pair] each."""
+        return PAIRINGS[self.config.pairing][0](x)
+
     def rotate(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
         """x [batch, pos, head, d_head]: turn the first `d` coordinates pair by pair, pass the rest through."""
         split, join = PAIRINGS[self.config.pairing]

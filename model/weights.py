@@ -7,7 +7,7 @@ Every model that shares a store shares its tensors, so a variant of a model cost
 import hashlib
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor, nn
@@ -39,15 +39,15 @@ class WeightStore:
 
     def __init__(self, source: Source, device: torch.device, dtype: torch.dtype):
         self.source, self.device, self.dtype = source, device, dtype
-        self._kept: dict[str, nn.Parameter] = {}
+        self._kept: dict[tuple[str, tuple[int, ...]], nn.Parameter] = {}
         self._lock = threading.RLock()
 
     def get(self, name: str, shape: tuple[int, ...]) -> nn.Parameter:
         with self._lock:
-            if name not in self._kept:
+            if (name, shape) not in self._kept:
                 value = self.source(name, shape).to(self.device, self.dtype)
-                self._kept[name] = nn.Parameter(value, requires_grad=False)
-            return self._kept[name]
+                self._kept[name, shape] = nn.Parameter(value, requires_grad=False)
+            return self._kept[name, shape]
 
     def ready(self, module: nn.Module, prefix: str) -> nn.Module:
         """Fill every parameter below `module`, whose path in the model is `prefix`, that still lies on the meta device."""
@@ -58,9 +58,10 @@ class WeightStore:
                         part._parameters[leaf] = self.get(f"{path}.{leaf}", tuple(parameter.shape))
         return module
 
-    def derive(self, source: Source) -> "WeightStore":
-        """A store that starts from the tensors of this one and asks `source` for names that it does not hold."""
-        child = WeightStore(source, self.device, self.dtype)
-        child._kept = self._kept
-        child._lock = self._lock
+    def derive(self, invented: Collection[str]) -> "WeightStore":
+        """A store that shares every tensor of this one, except that the names `invented` are drawn by `seeded`."""
+        child = WeightStore(
+            lambda name, shape: seeded(name, shape) if name in invented else self.source(name, shape), self.device, self.dtype
+        )
+        child._kept, child._lock = self._kept, self._lock
         return child

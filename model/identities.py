@@ -1,0 +1,97 @@
+"""Equations between taps that must hold in a right block, with the residual that was measured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from model.taps import Collect, Recorder, Tile, recording, taps_of
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`residual` = max |left - right| / max |right| over the whole tensor; `exact` ones must be 0, bit for bit."""
+
+    name: str
+    formula: str
+    residual: float
+    holds: bool
+    note: str
+
+
+@dataclass(frozen=True)
+class Equation:
+    """`sides(taps, block)` gives left and right hand side from the taps it names (paths below the block)."""
+
+    name: str
+    formula: str
+    taps: tuple[str, ...]
+    sides: Callable[[list[Tensor], nn.Module], tuple[Tensor, Tensor]]
+    exact: bool = False
+
+
+def _pair_norms(x: Tensor, rope: nn.Module) -> Tensor:
+    d = rope.config.d
+    return torch.hypot(*rope.pairs(x[..., :d].float()))
+
+
+def _rotation(taps: list[Tensor], block: nn.Module) -> tuple[Tensor, Tensor]:
+    magnitude = block.attn.rope.config.frequencies(taps[0].shape[1])[1]
+    return _pair_norms(taps[1], block.attn.rope), magnitude * _pair_norms(taps[0], block.attn.rope)
+
+
+def _unit_rms(name: str) -> Callable[[list[Tensor], nn.Module], tuple[Tensor, Tensor]]:
+    def sides(taps: list[Tensor], block: nn.Module) -> tuple[Tensor, Tensor]:
+        normalized, scale = (t.float() for t in taps)
+        eps = getattr(block, name).config.eps
+        return normalized.square().mean(-1, keepdim=True).sqrt(), (1 - eps / scale.square()).clamp_min(0).sqrt()
+
+    return sides
+
+
+EQUATIONS = (
+    Equation("attention adds", "resid_mid = resid_pre + attn_out", ("hook_resid_mid", "hook_resid_pre", "hook_attn_out"),
+             lambda t, b: (t[0], t[1] + t[2]), exact=True),
+    Equation("MLP adds", "resid_post = resid_mid + mlp_out", ("hook_resid_post", "hook_resid_mid", "hook_mlp_out"),
+             lambda t, b: (t[0], t[1] + t[2]), exact=True),
+    Equation("gate times up", "post = act · pre_linear", ("mlp.hook_post", "mlp.hook_act", "mlp.hook_pre_linear"),
+             lambda t, b: (t[0], t[1] * t[2]), exact=True),
+    Equation("pattern sums to 1", "Σ_key pattern = 1", ("row sums",), lambda t, b: (t[0], torch.ones_like(t[0]))),
+    Equation("rotation keeps lengths", "|rot(q)| = |q| per pair", ("q", "attn.hook_rot_q"), _rotation),
+    Equation("ln1 has unit RMS", "rms(normalized) = √(1 − ε/scale²)", ("ln1.hook_normalized", "ln1.hook_scale"), _unit_rms("ln1")),
+    Equation("ln2 has unit RMS", "rms(normalized) = √(1 − ε/scale²)", ("ln2.hook_normalized", "ln2.hook_scale"), _unit_rms("ln2")),
+)  # fmt: skip
+
+
+def check(block: nn.Module, x: Tensor, place=None) -> list[Identity]:
+    """Run one block on x [batch, pos, d_model] and measure every identity whose taps it has."""
+    have = taps_of(block)
+    aliases = {"q": "attn.q_norm.hook_out" if "attn.q_norm.hook_out" in have else "attn.hook_q"}
+    wanted = {aliases.get(t, t) for e in EQUATIONS for t in e.taps} & set(have)
+    sums: list[Tensor] = []  # row sums are taken tile by tile: the pattern itself may be too large to keep
+
+    def watch(pattern: Tensor, tile: Tile) -> None:
+        sums.append(pattern.float().sum(-1))
+
+    keep = {name: Collect(have[name]) for name in wanted}
+    watchers = {have[name]: [collect] for name, collect in keep.items()} | {have["attn.hook_pattern"]: [watch]}
+    with torch.no_grad(), recording(Recorder(watchers)):
+        block(x, place)
+    found = {name: collect.value for name, collect in keep.items()} | {"row sums": torch.cat(sums, dim=-1)}
+    results = []
+    for equation in EQUATIONS:
+        names = [aliases.get(t, t) for t in equation.taps]
+        if all(name in found for name in names):
+            left, right = equation.sides([found[name] for name in names], block)
+            results.append(_measure(equation, left, right, x.dtype))
+    return results
+
+
+def _measure(equation: Equation, left: Tensor, right: Tensor, dtype: torch.dtype) -> Identity:
+    if not bool(torch.isfinite(left.sum() + right.sum())):
+        return Identity(equation.name, equation.formula, float("nan"), False, "cannot be checked: not every value is finite")
+    size = float(right.float().abs().max()) or 1.0
+    residual = float((left.float() - right.float()).abs().max()) / size
+    bound = 0.0 if equation.exact else 16 * torch.finfo(dtype).eps
+    return Identity(equation.name, equation.formula, residual, residual <= bound, "bit for bit" if equation.exact else f"within {bound:.1e}")

@@ -1,0 +1,85 @@
+"""Opening a model: a folder with weights, or a preset name with random ones."""
+
+import difflib
+from pathlib import Path
+
+import torch
+
+from model.checkpoints.families import read_config
+from model.checkpoints.fields import LARGEST_CONFIG, read_json
+from model.checkpoints.huggingface import open_folder
+from model.counting import Count, count_config
+from model.errors import BlockscopeError
+from model.lm import Decoder
+from model.presets import PRESETS
+from model.run import LM
+from model.tokens import Tokenizer, byte_tokenizer_json
+from model.weights import WeightStore, seeded
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """ "auto": the first CUDA device, else Apple's GPU, else the CPU; a device that is not there is an error."""
+    if str(device) != "auto":
+        try:
+            chosen = torch.device(device)
+            torch.empty(1, device=chosen)
+        except (RuntimeError, AssertionError) as error:
+            raise BlockscopeError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
+        return chosen
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
+    """None: fp32 on a CPU, elsewhere the dtype that the weights are stored in."""
+    if dtype is None:
+        return torch.float32 if device.type == "cpu" else stored
+    if dtype in DTYPES:
+        return DTYPES[dtype]
+    if dtype in DTYPES.values():
+        return dtype
+    raise BlockscopeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
+
+
+def load(source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0) -> LM:
+    """A Hugging Face folder (its weights are read when a layer is first needed), or a preset name (random weights by `seed`)."""
+    device = pick_device(device)
+    if str(source) in PRESETS:
+        return _random(str(source), PRESETS[str(source)], device, pick_dtype(dtype, device, torch.bfloat16), seed)
+    path = Path(source).expanduser()
+    if not path.exists():
+        near = difflib.get_close_matches(str(source), PRESETS, n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"presets are {', '.join(PRESETS)}"
+        raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {hint}")
+    checkpoint = open_folder(path)
+    tensors = checkpoint.tensors
+    store = WeightStore(
+        lambda name, shape: tensors.read(name), device, pick_dtype(dtype, device, tensors.dtype("embed.weight"))
+    )
+    return LM(
+        checkpoint.config, store, name=checkpoint.name, source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report
+    )
+
+
+def _random(name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int) -> LM:
+    residual_scale = (2 * config.n_layers) ** -0.5
+    store = WeightStore(lambda parameter, shape: seeded(parameter, shape, seed, residual_scale), device, dtype)
+    report = [f"random weights, seed {seed}: nothing here was trained", "tokens are bytes: a preset has no tokenizer"]
+    return LM(config, store, name=name, source=name, tokenizer=Tokenizer.from_json(byte_tokenizer_json()), report=report)
+
+
+def count(source: str | Path | Decoder.Config) -> Count:
+    """Counts from a preset name, the path of a config.json (or its folder), or a configuration; no weights are read."""
+    if isinstance(source, Decoder.Config):
+        return count_config(source)
+    if str(source) in PRESETS:
+        return count_config(PRESETS[str(source)])
+    path = Path(source)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.exists():
+        raise BlockscopeError(f"{str(source)!r} is neither a preset nor a config.json; presets are {', '.join(PRESETS)}")
+    return count_config(read_config(read_json(path, LARGEST_CONFIG), path.name)[0])

@@ -1,0 +1,218 @@
+"""Reductions at the tap: a Request becomes a watcher that folds tiles as they come and ends as a View.
+
+Each reducer is a monoid: `part` reduces one tile to a few small tensors, `merge` joins two of them, `finish` turns the
+sum of all into the answer. So attention can be fed in query tiles and S x S is never held. All in fp32, on the device.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.errors import BlockscopeError
+from model.pooling import Pool
+from model.taps import Tap, Tile
+from model.view import Request, Stats, View
+
+Parts = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Reducer:
+    """`fill` replaces masked entries; `part(x, axes, seen)` reduces `axes`, `seen` counting the unmasked entries."""
+
+    fill: float
+    part: Callable[[Tensor, tuple[int, ...], Tensor], Parts]
+    merge: Callable[[Tensor, Tensor], Tensor]
+    finish: Callable[..., Tensor]
+    how: str
+
+
+def _ratio(total: Tensor, count: Tensor) -> Tensor:
+    return total / count
+
+
+def _entropy(p: Tensor) -> Tensor:
+    return -torch.special.xlogy(p, p)
+
+
+_max, _min, _add = torch.maximum, torch.minimum, torch.add
+REDUCERS = {
+    "absmax": Reducer(0.0, lambda x, a, n: (x.abs().amax(a),), _max, lambda m: m, "largest |x|"),
+    "max": Reducer(-torch.inf, lambda x, a, n: (x.amax(a),), _max, lambda m: m, "largest"),
+    "min": Reducer(torch.inf, lambda x, a, n: (x.amin(a),), _min, lambda m: m, "smallest"),
+    "sum": Reducer(0.0, lambda x, a, n: (x.sum(a),), _add, lambda s: s, "sum"),
+    "mean": Reducer(0.0, lambda x, a, n: (x.sum(a), n), _add, _ratio, "mean"),
+    "rms": Reducer(0.0, lambda x, a, n: (x.square().sum(a), n), _add, lambda s, n: (s / n).sqrt(), "root mean square"),
+    "norm": Reducer(0.0, lambda x, a, n: (x.square().sum(a),), _add, torch.sqrt, "length (square root of the sum of squares)"),
+    "entropy": Reducer(0.0, lambda x, a, n: (_entropy(x).sum(a),), _add, lambda s: s, "entropy in nats"),
+    "fraction_negative": Reducer(0.0, lambda x, a, n: ((x < 0).float().sum(a), n), _add, _ratio, "share below 0"),
+    "fraction_above_99": Reducer(0.0, lambda x, a, n: ((x > 0.99).float().sum(a), n), _add, _ratio, "share above 0.99"),
+}
+
+
+class Reduction:
+    """A watcher for one Request; `view()` after the run. `select` fixes axes, `over` names the axes reduced away."""
+
+    def __init__(self, tap: Tap, request: Request):
+        self.tap, self.request = tap, request
+        self.fixed = {"batch": 0, **dict(request.select)}
+        self.dims = tuple(d for d in tap.dims if d not in self.fixed)
+        self.over = self.dims if request.reducer == "stats" else request.over
+        self._check()
+        self.parts: Parts | list[Tensor] | None = None
+        self.stats: Counter | None = Counter() if request.reducer in ("values", "stats") else None
+        self.pool: Pool | None = None
+        self.shape, self.dtype = (), ""
+
+    def _check(self) -> None:
+        tap, request = self.tap, self.request
+        if request.reducer not in (*REDUCERS, *SPECIAL):
+            raise BlockscopeError(f"unknown reducer {request.reducer!r}; there are {', '.join([*REDUCERS, *SPECIAL])}")
+        for axis in (*self.over, *dict(request.select)):
+            if axis not in tap.dims or (axis in self.over and axis in self.fixed):
+                raise BlockscopeError(f"{request.tap} has axes {' '.join(tap.dims)}; cannot reduce or select {axis!r}")
+        if request.reducer not in ("values", "stats") and not self.over:
+            raise BlockscopeError(f"reducer {request.reducer!r} needs `over`: the axes to reduce away")
+
+    def __call__(self, x: Tensor, tile: Tile | None) -> None:
+        whole = list(x.shape)
+        if tile is not None:
+            whole[self.tap.dims.index("query_pos")] = tile.total
+        self.shape, self.dtype = tuple(whole), str(x.dtype).removeprefix("torch.")
+        selected = self._selected(x, tile)
+        if selected is not None:
+            self._fold(*selected)
+
+    def _selected(self, x: Tensor, tile: Tile | None) -> tuple[Tensor, Tensor | None, int] | None:
+        """The fixed axes taken out -> (x fp32, visible broadcastable to x or None, first query row), or None: not in this tile."""
+        start, visible = (tile.rows.start, tile.visible) if tile is not None else (0, None)
+        for axis, index in self.fixed.items():
+            at, size = self.tap.dims.index(axis), self.shape[self.tap.dims.index(axis)]
+            if not 0 <= index < size:
+                raise BlockscopeError(f"{self.request.tap}: {axis} {index} is outside 0..{size - 1}")
+            if axis == "query_pos" and tile is not None:
+                index -= start
+                if not 0 <= index < x.shape[at]:
+                    return None
+            x = x.narrow(at, index, 1)
+            if visible is not None and axis in ("query_pos", "key_pos"):
+                visible = visible.narrow(("query_pos", "key_pos").index(axis), index, 1)
+        if visible is not None:  # [query_pos, key_pos] are the last two axes of an attention tensor
+            visible = visible.expand(*[1] * (x.ndim - 2), *x.shape[-2:])
+        kept = [size if axis not in self.fixed else None for axis, size in zip(self.tap.dims, x.shape, strict=True)]
+        if visible is not None:
+            visible = visible.reshape([v for v, k in zip(visible.shape, kept, strict=True) if k is not None])
+        return x.detach().float().reshape([k for k in kept if k is not None]), visible, start
+
+    def _fold(self, x: Tensor, visible: Tensor | None, start: int) -> None:
+        if self.stats is not None:
+            self.stats.update(x, visible)
+        if self.request.reducer == "values":
+            if self.pool is None:
+                sizes = [n for axis, n in zip(self.tap.dims, self.shape, strict=True) if axis not in self.fixed]
+                self.pool = Pool(self.dims, sizes, self.tap.kind == "signed", self.request.budget, x.device)
+            self.pool.update(x, visible, start)
+        elif self.request.reducer in REDUCERS:
+            reducer = REDUCERS[self.request.reducer]
+            axes = tuple(self.dims.index(a) for a in self.over)
+            seen = torch.ones_like(x) if visible is None else visible.expand(x.shape).float()
+            x = x if visible is None else x.masked_fill(~visible, reducer.fill)
+            self._join(reducer, reducer.part(x, axes, seen.sum(axes)))
+
+    def _join(self, reducer: Reducer, parts: Parts) -> None:
+        if self.parts is None:
+            self.parts = parts
+        elif "query_pos" in self.over:
+            self.parts = tuple(reducer.merge(a, b) for a, b in zip(self.parts, parts, strict=True))
+        else:  # tiles are stretches of a query axis that stays: put them end to end
+            axis = [d for d in self.dims if d not in self.over].index("query_pos")
+            self.parts = tuple(torch.cat([a, b], axis) for a, b in zip(self.parts, parts, strict=True))
+
+    def view(self) -> View:
+        dims = tuple(d for d in self.dims if d not in self.over)
+        masked, how = None, "nothing pooled"
+        if self.pool is not None:
+            values, masked, coords, how = self.pool.finish()
+        elif self.request.reducer == "stats":
+            values, coords, how = np.float32(self.stats.stats().rms).reshape(()), (), "root mean square of all entries"
+        else:
+            reducer = REDUCERS[self.request.reducer]
+            values = reducer.finish(*self.parts).cpu().numpy()
+            coords = tuple(np.arange(n) for n in values.shape)
+            how = f"{reducer.how} over {' x '.join(self.over)}"
+        stats = self.stats.stats() if self.stats else Counter.of(torch.from_numpy(np.asarray(values)))
+        return View(self.request.tap, values, dims, coords, self.tap.kind, self.dtype, self.shape, stats, how, masked)
+
+
+class Cosine:
+    """Cosine of two taps' vectors along `over`; keeps the first to fire until the second does. -> [the other axes]."""
+
+    def __init__(self, tap: Tap, request: Request):
+        if request.against is None or len(request.over) != 1 or request.over[0] not in tap.dims:
+            raise BlockscopeError(f"cosine of {request.tap} needs `against` another tap and one axis `over`")
+        self.tap, self.request, self.first, self.result, self.shape, self.dtype = tap, request, None, None, (), ""
+
+    def __call__(self, x: Tensor, tile: Tile | None) -> None:
+        if self.first is None:
+            self.first = x
+            return
+        axis, (a, b) = self.tap.dims.index(self.request.over[0]), (self.first.float(), x.float())
+        self.result = torch.nn.functional.cosine_similarity(a, b, dim=axis, eps=1e-30)[0]
+        self.first, self.shape, self.dtype = None, tuple(x.shape), str(x.dtype).removeprefix("torch.")
+
+    def view(self) -> View:
+        values, request = self.result.cpu().numpy(), self.request
+        dims = tuple(d for d in self.tap.dims if d not in ("batch", *request.over))
+        how = f"cosine with {request.against} over {request.over[0]}"
+        stats = Counter.of(torch.from_numpy(values))
+        return View(request.tap, values, dims, tuple(map(np.arange, values.shape)), "signed", self.dtype, self.shape, stats, how)
+
+
+class Counter:
+    """Counts and moments of tensors that come in tiles."""
+
+    def __init__(self):
+        self.count = self.masked = self.nan = self.posinf = self.neginf = 0
+        self.low, self.high, self.total, self.squares = np.inf, -np.inf, 0.0, 0.0
+
+    def update(self, x: Tensor, visible: Tensor | None = None) -> None:
+        self.count += x.numel()
+        if visible is not None:
+            shown = x.masked_select(visible)
+            self.masked += x.numel() - shown.numel()
+            x = shown
+        if not torch.isfinite(x.sum()):  # the sum is finite only if every entry is: the three counts are rarely needed
+            self.nan += int(x.isnan().sum())
+            self.posinf += int((x == torch.inf).sum())
+            self.neginf += int((x == -torch.inf).sum())
+            x = x[x.isfinite()]
+        if x.numel():
+            low, high = torch.aminmax(x)
+            self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
+            self.total += float(x.sum())
+            self.squares += float(torch.linalg.vector_norm(x)) ** 2
+
+    def stats(self) -> Stats:
+        finite = self.count - self.masked - self.nan - self.posinf - self.neginf
+        if not finite:
+            nothing = float("nan")
+            return Stats(self.count, self.masked, self.nan, self.posinf, self.neginf, *[nothing] * 5)
+        absmax, mean, rms = max(abs(self.low), abs(self.high)), self.total / finite, (self.squares / finite) ** 0.5
+        return Stats(self.count, self.masked, self.nan, self.posinf, self.neginf, self.low, self.high, absmax, mean, rms)
+
+    @classmethod
+    def of(cls, x: Tensor) -> Stats:
+        counter = cls()
+        counter.update(x.float())
+        return counter.stats()
+
+
+SPECIAL = {"values": Reduction, "stats": Reduction, "cosine": Cosine}
+
+
+def reduction(tap: Tap, request: Request) -> Reduction | Cosine:
+    """The watcher that answers `request`."""
+    return SPECIAL.get(request.reducer, Reduction)(tap, request)

@@ -1,0 +1,291 @@
+"""The one door: a language model that runs layer by layer, keeps what it may need again, and answers in Views."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from model.cost import Cost, amount, cost, tap_sizes
+from model.counting import count_config
+from model.errors import BlockscopeError, TooLarge
+from model.identities import Identity, check
+from model.kept import ByteLRU
+from model.lm import Decoder
+from model.place import KVCache, Place
+from model.reduce import reduction
+from model.surgery import qk_norm_of, with_qk_norm
+from model.taps import Collect, Recorder, recording, require_fired, select, taps_of
+from model.tokens import Tokenizer
+from model.view import Request, View
+from model.weights import WeightStore
+
+CAPTURE_LIMIT = 4 << 30  # bytes that one capture() may hold unless the caller says otherwise
+
+
+@dataclass(frozen=True)
+class TapInfo:
+    name: str
+    dims: tuple[str, ...]
+    kind: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` steps of a run; `what` the step just finished, e.g. "layer 3"."""
+
+    done: int
+    total: int
+    what: str
+
+
+class LM:
+    """A decoder with its weights, tokenizer and memory. Read-only once made: any number of threads may share it."""
+
+    def __init__(
+        self, config: Decoder.Config, store: WeightStore, *, name: str, source: str, tokenizer: Tokenizer | None,
+        report: Sequence[str] = (), invented: Sequence[str] = (), memory: int = 1 << 30,
+    ):  # fmt: skip
+        self.config, self.store, self.name, self.source = config, store, name, source
+        self.tokenizer, self.report, self.invented = tokenizer, tuple(report), tuple(invented)
+        with torch.device("meta"):
+            self.net = config.build()
+        self.net.eval()
+        self._taps = taps_of(self.net)
+        self._residuals = ByteLRU(memory // 2)  # tokens -> {stage: residual stream entering it [1, pos, d_model]}
+        self._views = ByteLRU(memory // 2)  # (tokens, request) -> View
+        self._memory = memory
+
+    @property
+    def device(self) -> torch.device:
+        return self.store.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.store.dtype
+
+    @cached_property
+    def parameters(self) -> int:
+        return count_config(self.config).parameters
+
+    @property
+    def qk_norm(self) -> str:
+        return qk_norm_of(self.config)
+
+    # ---- text ------------------------------------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`; for a model without a tokenizer, ids typed as numbers ("15 7 2")."""
+        if self.tokenizer is not None:
+            return self.tokenizer.encode(text)
+        try:
+            return [int(word) for word in text.replace(",", " ").split()]
+        except ValueError:
+            raise BlockscopeError(f"{self.name} has no tokenizer: type token ids as numbers, such as 15 7 2") from None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(ids)) if self.tokenizer is not None else " ".join(map(str, ids))
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        """One short display string per id, spaces and line ends made visible."""
+        return self.tokenizer.pieces(list(ids)) if self.tokenizer is not None else [str(i) for i in ids]
+
+    def checked(self, tokens: Sequence[int] | Tensor) -> Tensor:
+        """-> int64 [batch, pos] on the device; empty prompts and ids outside the embedding are refused."""
+        ids = torch.as_tensor(tokens)
+        if ids.numel() == 0:
+            raise BlockscopeError("the prompt is empty: type at least one token")
+        if ids.is_floating_point() or ids.ndim > 2:
+            raise BlockscopeError(f"tokens must be whole numbers shaped [pos] or [batch, pos], got {ids.dtype} {list(ids.shape)}")
+        outside = ids[(ids < 0) | (ids >= self.config.d_vocab)]
+        if outside.numel():
+            raise BlockscopeError(f"token id {int(outside[0])} is outside this model's vocabulary of {self.config.d_vocab} rows")
+        return ids.reshape(-1, ids.shape[-1]).to(self.device, torch.long)
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    @property
+    def last_stage(self) -> int:
+        return self.config.n_layers
+
+    def stage_of(self, tap: str) -> int:
+        """-1: embedding; 0..n_layers-1: that block; n_layers: final norm and logits."""
+        head, _, rest = tap.partition(".")
+        if head == "blocks":
+            return int(rest.partition(".")[0])
+        return -1 if head == "hook_embed" else self.last_stage
+
+    def block(self, layer: int) -> nn.Module:
+        """One block with its weights in place; it also runs alone, on any hidden states [batch, pos, d_model]."""
+        return self.store.ready(self.net.blocks[layer], f"blocks.{layer}")
+
+    def step(self, stage: int, x: Tensor, place: Place) -> Tensor:
+        """Run one stage: -1 takes tokens [batch, pos], the others the residual stream entering them [batch, pos, d_model]."""
+        net, ready = self.net, self.store.ready
+        with torch.no_grad():
+            if stage == -1:
+                ready(net.embed, "embed")
+                return net.start(x)
+            if stage < self.last_stage:
+                return self.block(stage)(x, place)
+            ready(net.ln_final, "ln_final")
+            ready(net.unembed, "embed" if self.config.tied else "unembed")
+            return net.finish(x)
+
+    def walk(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request]) -> Iterator[Progress]:
+        """Answer requests, a layer at a time: yields Progress, returns the Views; closing the generator stops the run.
+
+        Only stages that a request needs, or that lead to one, run; the residual entering each is kept for next time.
+        """
+        ids = self.checked(tokens)[:1]
+        key, requests = tuple(ids[0].tolist()), list(requests)
+        answers = {request: self._views.get((key, request)) for request in requests}
+        missing = [request for request, view in answers.items() if view is None]
+        watchers, pending = {}, {}
+        for request in missing:
+            pending[request] = watch = reduction(self._tap(request.tap), request)
+            for name in {request.tap, request.against} - {None}:
+                watchers.setdefault(self._tap(name), []).append(watch)
+        entering = self._residuals.get(key) or {}
+        steps = self._steps({self.stage_of(r.tap) for r in missing}, entering)
+        place, recorder = Place.of(ids), Recorder(watchers)
+        for done, stage in enumerate(steps, 1):
+            x = ids if stage == -1 else entering[stage]
+            with recording(recorder):  # set and reset within one step: a generator may go on in another thread
+                x = self.step(stage, x, place)
+            if stage < self.last_stage:
+                entering = {**entering, stage + 1: x}
+            yield Progress(done, len(steps), f"layer {stage}" if 0 <= stage < self.last_stage else "embedding" if stage < 0 else "logits")
+        if steps:
+            entering = {**(self._residuals.get(key) or {}), **entering}  # another visitor may have got further meanwhile
+            self._residuals.put(key, entering, sum(x.nbytes for x in entering.values()))
+        require_fired(recorder, {r.tap: self._tap(r.tap) for r in missing})
+        for request, watch in pending.items():
+            answers[request] = view = watch.view()
+            self._views.put((key, request), view, view.nbytes + 1024)
+        return [answers[request] for request in requests]
+
+    def _tap(self, name: str):
+        return self._taps[name] if name in self._taps else select(self.net, [name])[name]
+
+    def _steps(self, needed: set[int], entering: Mapping[int, Tensor]) -> list[int]:
+        """The stages to run, in order: those needed, and those whose output is the missing input of a later one."""
+        last = max(needed, default=-2)
+        have = set(entering)
+        return [s for s in range(-1, last + 1) if s in needed or (s < last and s + 1 not in have)]
+
+    def views(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request]) -> list[View]:
+        """Reduced at the tap, in the order asked; results and residuals are remembered per prompt."""
+        return _drain(self.walk(tokens, requests))
+
+    def capture(
+        self, tokens: Sequence[int] | Tensor, taps: Iterable[str] = ("*",), limit: int | None = CAPTURE_LIMIT
+    ) -> dict[str, Tensor]:
+        """Full tensors [batch, ...] by tap name. `taps`: names or * patterns. Refused beforehand when over `limit` bytes."""
+        ids, chosen = self.checked(tokens), select(self.net, taps)
+        size = sum(tap_sizes(self.config, list(chosen), *ids.shape).values()) * self.dtype.itemsize
+        if limit is not None and size > limit:
+            raise TooLarge(
+                f"these {len(chosen)} taps over {ids.shape[1]:,} tokens would hold {amount(size, 'B')}, above the limit of "
+                f"{amount(limit, 'B')}: name fewer taps, shorten the prompt, use views(), or pass limit="
+            )
+        keep = {name: Collect(tap) for name, tap in chosen.items()}
+        place, x = Place.of(ids), ids
+        with recording(Recorder({chosen[name]: [collect] for name, collect in keep.items()})) as recorder:
+            for stage in range(-1, max(map(self.stage_of, chosen)) + 1):
+                x = self.step(stage, x, place)
+        require_fired(recorder, chosen)
+        return {name: collect.value for name, collect in keep.items()}
+
+    def forward(self, tokens: Sequence[int] | Tensor, cache: KVCache | None = None) -> Tensor:
+        """Logits [batch, pos, d_vocab] with nobody listening; with a cache, `tokens` continue what it holds."""
+        x = ids = self.checked(tokens)
+        place = Place.of(ids, cache)
+        for stage in range(-1, self.last_stage + 1):
+            x = self.step(stage, x, place)
+        if cache is not None:
+            cache.length = place.length
+        return x
+
+    def generate(self, tokens: Sequence[int], count: int) -> list[int]:
+        """The `count` tokens that follow, each the most probable one (greedy), decoded with a KV cache."""
+        cache, ids, new = KVCache(), list(tokens), []
+        for _ in range(count):
+            logits = self.forward(ids, cache)[0, -1]
+            if not bool(torch.isfinite(logits).all()):
+                raise BlockscopeError("the logits are not all finite, so tokens cannot be ranked; look for the first NaN or Inf")
+            ids = [int(logits.argmax())]
+            new += ids
+        return new
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def taps(self) -> list[TapInfo]:
+        """Every tap of this model, in order of the module tree."""
+        return [TapInfo(name, tap.dims, tap.kind, tap.meaning) for name, tap in self._taps.items()]
+
+    def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
+        """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
+        key = tuple(self.checked(tokens)[0].tolist())
+        if stage not in (self._residuals.get(key) or {}):
+            self.views(tokens, [Request(f"blocks.{stage - 1}.hook_resid_post" if stage else "hook_embed", "stats")])
+        entering = self._residuals.get(key)
+        if entering is None or stage not in entering:
+            raise TooLarge(f"the residuals of this prompt do not fit the {amount(self._memory // 2, 'B')} kept per model")
+        return entering[stage]
+
+    def identities(self, tokens: Sequence[int] | Tensor, layer: int) -> list[Identity]:
+        """The equations of the block of `layer`, measured on this prompt."""
+        x = self.residual(tokens, layer)
+        return check(self.block(layer), x, Place.of(x))
+
+    def next_tokens(self, tokens: Sequence[int] | Tensor, k: int = 10) -> list[tuple[int, str, float]]:
+        """The k most probable next tokens: (id, piece, probability). Nothing is sampled."""
+        if not 1 <= k <= self.config.d_vocab:
+            raise BlockscopeError(f"k must lie in 1..{self.config.d_vocab}, got {k}")
+        x = self.residual(tokens, self.last_stage)
+        logits = self.step(self.last_stage, x[:, -1:], Place.of(x))[0, -1].float()
+        if not bool(torch.isfinite(logits).all()):
+            raise BlockscopeError("the logits are not all finite, so tokens cannot be ranked; look for the first NaN or Inf")
+        probability, ids = logits.softmax(-1).topk(k)
+        return [(i, self.pieces([i])[0], p) for i, p in zip(ids.tolist(), probability.tolist(), strict=True)]
+
+    def parameter(self, name: str) -> np.ndarray:
+        """A copy of one parameter, fp32; a name that this model does not have is an error."""
+        known = dict(self.net.named_parameters())
+        if name not in known:
+            raise BlockscopeError(f"{self.name} has no parameter {name!r}")
+        return self.store.get(name, tuple(known[name].shape)).float().cpu().numpy().copy()
+
+    def rope_frequencies(self, layer: int, scaled: bool = True, length: int = 1) -> np.ndarray:
+        """Radians per position of each pair [pair], with or without the configured scaling."""
+        rope = self.config.blocks[layer].attn.rope
+        return (rope if scaled else replace(rope, scaling=None)).frequencies(length)[0].numpy()
+
+    def cost(self, tokens: int) -> Cost:
+        return cost(self.config, tokens, self.dtype.itemsize)
+
+    def variant(self, qk_norm: str) -> "LM":
+        """The same weights with QK-norm "off", per "head" or over the "projection"; `invented` names its new unit gains."""
+        config = with_qk_norm(self.config, qk_norm)
+        if qk_norm == self.qk_norm:
+            return self
+        with torch.device("meta"):
+            new = {name: tuple(p.shape) for name, p in config.build().named_parameters()}
+        old = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
+        invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
+        return LM(
+            config, self.store.derive(invented), name=self.name, source=self.source, tokenizer=self.tokenizer, report=self.report,
+            invented=invented, memory=self._memory,
+        )  # fmt: skip
+
+
+def _drain(walk: Iterator[Progress]) -> list[View]:
+    while True:
+        try:
+            next(walk)
+        except StopIteration as end:
+            return end.value
