@@ -11,32 +11,31 @@ from model.errors import BlockscopeError
 LARGEST_CONFIG = 16 << 20  # bytes; a config is a few kilobytes, and anything huge is some other file
 
 # What trainers and libraries leave in a config and no forward pass in evaluation mode reads.
-NO_EFFECT = frozenset(
-    """
-    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _flash_attn_2_enabled _name_or_path
-    architectures attention_dropout attn_implementation attn_pdrop auto_map bad_words_ids begin_suppress_tokens
-    bos_token_id chunk_size_feed_forward decoder_start_token_id diversity_penalty do_sample dtype early_stopping
-    embd_pdrop encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty finetuning_task
-    forced_bos_token_id forced_eos_token_id gradient_checkpointing hidden_dropout id2label initializer_range
-    is_decoder is_llama_config label2id length_penalty max_length max_new_tokens mlp_dropout min_length model_type
-    name_or_path no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
+_NO_EFFECT = """
+    _attn_implementation _attn_implementation_autoset _attn_implementation_internal _flash_attn_2_enabled
+    _model_name_or_path _name_or_path _num_labels architectures attention_dropout attn_implementation attn_pdrop
+    auto_map bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
+    decoder_start_token_id diversity_penalty do_sample dtype early_stopping embd_pdrop encoder_no_repeat_ngram_size
+    eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    gradient_checkpointing hidden_dropout id2label initializer_range is_decoder is_llama_config label2id
+    length_penalty mask_token_id max_length max_new_tokens min_length mlp_dropout model_type name_or_path
+    no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
     output_hidden_states output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type
     remove_invalid_values repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
     suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype
-    torchscript transformers.js_config transformers_version typical_p unsloth_fixed unsloth_version use_bfloat16
-    use_cache use_flash_attn
-    """.split()
-)
+    torchscript transformers.js_config transformers_version typical_p unk_token_id unsloth_fixed unsloth_version
+    use_bfloat16 use_cache use_flash_attn
+"""
+NO_EFFECT = frozenset(_NO_EFFECT.split())
 
 # A field that nobody here knows is harmless only when neither its value nor a word of its name says otherwise.
-SUSPECT_WORDS = tuple(
-    """
-    act adapter alibi attention attn bias block cap chunk clip conv cross decoder embed encoder expert factor ffn gate
-    head kernel kv latent layer logit lora mask mlp moe mrope mscale multiplier nope norm offset parallel pattern pos
-    quant ratio residual rope rotary router sandwich scal share shift sink skip softcap sparse ssm state temper theta
-    tie window
-    """.split()
-)
+_SUSPECT_WORDS = """
+    act adapter alibi attention attn bias block cap chunk clip conv cross decoder embed encoder expert factor ffn
+    gate head kernel kv latent layer logit lora mask mlp moe mrope mscale multiplier nope norm offset parallel
+    pattern pos quant ratio residual rope rotary router sandwich scal share shift sink skip softcap sparse ssm state
+    temper theta tie window
+"""
+SUSPECT_WORDS = tuple(_SUSPECT_WORDS.split())
 
 
 def suspect(name: str) -> bool:
@@ -68,7 +67,7 @@ def listed(names, limit: int = 6) -> str:
 
 
 def read_json(path: Path, largest: int) -> dict:
-    """The object in a JSON file. Refuses NaN, Infinity, a key that is given twice, and anything that is not an object."""
+    """The object in a JSON file. Refuses NaN, Infinity, a key given twice, and anything that is not an object."""
     where = f"{path.parent.name}/{path.name}"
 
     def pairs(items: list[tuple[str, object]]) -> dict:
@@ -91,7 +90,7 @@ def read_json(path: Path, largest: int) -> dict:
         raise BlockscopeError(f"{where} is not JSON text; download the file again") from None
     except json.JSONDecodeError as error:
         raise BlockscopeError(
-            f"{where} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); download the file again"
+            f"{where} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); download it again"
         ) from None
     except ValueError:  # a whole number with more digits than Python will read
         raise BlockscopeError(f"{where} holds a number too long to read; correct it") from None
@@ -122,7 +121,7 @@ class Fields:
         return self.values.get(name)
 
     def whole(self, name: str, largest: int, default: int | None = None, why: str = "") -> int:
-        """A whole number from 1 to `largest`; absent or null gives `default` (noted with `why`), or an error without one."""
+        """A whole number from 1 to `largest`; absent or null gives `default` (noted) or, without one, an error."""
         value = self.raw(name)
         if value is None and default is not None:
             self.note(f"{name} is not given: {default} is used{f' ({why})' if why else ''}")
@@ -134,7 +133,7 @@ class Fields:
         return value
 
     def number(self, name: str, default: float | None = None, why: str = "") -> float:
-        """A finite number; absent or null gives `default` (noted with `why`), or an error without one."""
+        """A finite number; absent or null gives `default` (noted) or, without one, an error."""
         value = self.raw(name)
         if value is None and default is not None:
             self.note(f"{name} is not given: {default:g} is used{f' ({why})' if why else ''}")
@@ -174,8 +173,8 @@ class Fields:
         for name, value in rest.items():
             if suspect(name) and not switched_off(name, value):
                 raise self.fail(
-                    f"{shown(name)} is {shown(value)}; {family} as known here has no such part, and it could change the "
-                    "computation: remove the field if it has no effect"
+                    f"{shown(name)} is {shown(value)}; {family} as known here has no such part, and it could change "
+                    "the computation: remove the field if it has no effect"
                 )
         if rest:
             self.note(f"fields of {self.where} that are not read: {listed(sorted(rest))}")

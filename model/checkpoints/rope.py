@@ -16,7 +16,7 @@ ORIGINAL = "original_max_position_embeddings"
 
 
 def read_rope(fields: Fields, width: int, context: int) -> Rope.Config:
-    """The rotation of heads of `width` coordinates in a model made for `context` positions; pairs in half-split order."""
+    """The rotation of heads of `width` coordinates in a model of `context` positions; half-split pairs."""
     settings = _merge(fields)
     where = " and ".join(name for name in BLOCKS if fields.raw(name)) or "rope_parameters"
     inner = Fields(settings, f"{fields.where}, {where}")
@@ -43,7 +43,7 @@ def _merge(fields: Fields) -> dict[str, object]:
             return
         if key in found and found[key][0] != value:
             raise fields.fail(
-                f"{found[key][1]} is {shown(found[key][0])} but {home} is {shown(value)}; they set the same thing: keep one"
+                f"{found[key][1]} is {shown(found[key][0])} but {home} is {shown(value)}; they mean the same: keep one"
             )
         found.setdefault(key, (value, home))
 
