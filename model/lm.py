@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from model.block import STREAM, PreNorm
@@ -44,7 +45,8 @@ class Decoder(nn.Module):
     def __init__(self, config: Config):
         super().__init__()
         self.config = config
-        self.embed = nn.Embedding(config.d_vocab, config.d_model)
+        # drawn by the factory: normal_() on the meta device would first import torch's compiler, which takes seconds
+        self.embed = nn.Embedding(config.d_vocab, config.d_model, _weight=torch.randn(config.d_vocab, config.d_model))
         self.hook_embed = Tap(STREAM, "signed", "token embeddings: the residual stream before block 0")
         self.blocks = nn.ModuleList(block.build() for block in config.blocks)
         self.ln_final = config.ln_final.build()
