@@ -122,7 +122,10 @@ class Attention(nn.Module):
         return self.fused(q, k, v, place)
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor:
-        """scale * q . k: q [batch, query_pos, head, d_head], k [batch, key_pos, kv_head, d_head] -> [batch, head, query_pos, key_pos]."""
+        """scale * q . k; q [batch, query_pos, head, d_head], k [batch, key_pos, kv_head, d_head]
+
+        -> [batch, head, query_pos, key_pos].
+        """
         grouped = q.unflatten(2, (k.shape[2], -1))  # query head h reads kv head h // group
         return torch.einsum("bqkgd,btkd->bkgqt", grouped * self.config.logit_scale, k).flatten(1, 2)
 

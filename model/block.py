@@ -15,7 +15,10 @@ STREAM = "batch pos d_model"
 
 
 class PreNorm(nn.Module):
-    """h = x + attn(ln1(x)); y = h + mlp(ln2(h))   (GPT-2, Llama; Xiong et al. 2020, arXiv 2002.04745). x, y [batch, pos, d_model]."""
+    """h = x + attn(ln1(x)); y = h + mlp(ln2(h)), with x, h, y [batch, pos, d_model].
+
+    The wiring of GPT-2 and Llama; Xiong et al. 2020, arXiv 2002.04745.
+    """
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

@@ -1,5 +1,6 @@
 """What a run would take, from the configuration alone, before anything runs."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +26,8 @@ class Cost:
 
 def amount(x: float, unit: str) -> str:
     """1234567, "B" -> "1.2 MB"."""
-    for prefix in ("", "k", "M", "G", "T"):
-        if x < 1000:
-            break
-        x /= 1000
-    else:
-        prefix = "P"
-    return f"{x:.3g} {prefix}{unit}"
+    power = min(int(math.log10(max(x, 1)) // 3), 5)
+    return f"{x / 1000**power:.3g} {'kMGTP'[power - 1] if power else ''}{unit}"
 
 
 def cost(config: Decoder.Config, tokens: int, itemsize: int = 4) -> Cost:

@@ -50,6 +50,8 @@ def _unit_rms(name: str) -> Callable[[list[Tensor], nn.Module], tuple[Tensor, Te
     return sides
 
 
+UNIT_RMS = "rms(normalized) = √(1 − ε/scale²)"  # exactly 1 but for the eps under the root
+
 EQUATIONS = (
     Equation("attention adds", "resid_mid = resid_pre + attn_out", ("hook_resid_mid", "hook_resid_pre", "hook_attn_out"),
              lambda t, b: (t[0], t[1] + t[2]), exact=True),
@@ -59,8 +61,8 @@ EQUATIONS = (
              lambda t, b: (t[0], t[1] * t[2]), exact=True),
     Equation("pattern sums to 1", "Σ_key pattern = 1", ("row sums",), lambda t, b: (t[0], torch.ones_like(t[0]))),
     Equation("rotation keeps lengths", "|rot(q)| = |q| per pair", ("q", "attn.hook_rot_q"), _rotation),
-    Equation("ln1 has unit RMS", "rms(normalized) = √(1 − ε/scale²)", ("ln1.hook_normalized", "ln1.hook_scale"), _unit_rms("ln1")),
-    Equation("ln2 has unit RMS", "rms(normalized) = √(1 − ε/scale²)", ("ln2.hook_normalized", "ln2.hook_scale"), _unit_rms("ln2")),
+    Equation("ln1 has unit RMS", UNIT_RMS, ("ln1.hook_normalized", "ln1.hook_scale"), _unit_rms("ln1")),
+    Equation("ln2 has unit RMS", UNIT_RMS, ("ln2.hook_normalized", "ln2.hook_scale"), _unit_rms("ln2")),
 )  # fmt: skip
 
 
@@ -94,4 +96,5 @@ def _measure(equation: Equation, left: Tensor, right: Tensor, dtype: torch.dtype
     size = float(right.float().abs().max()) or 1.0
     residual = float((left.float() - right.float()).abs().max()) / size
     bound = 0.0 if equation.exact else 16 * torch.finfo(dtype).eps
-    return Identity(equation.name, equation.formula, residual, residual <= bound, "bit for bit" if equation.exact else f"within {bound:.1e}")
+    note = "bit for bit" if equation.exact else f"within {bound:.1e}"
+    return Identity(equation.name, equation.formula, residual, residual <= bound, note)

@@ -5,9 +5,7 @@ from pathlib import Path
 
 import torch
 
-from model.checkpoints.families import read_config
-from model.checkpoints.fields import LARGEST_CONFIG, read_json
-from model.checkpoints.huggingface import open_folder
+from model.checkpoints.huggingface import open_folder, read_config
 from model.counting import Count, count_config
 from model.errors import BlockscopeError
 from model.lm import Decoder
@@ -45,8 +43,10 @@ def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: to
     raise BlockscopeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
 
 
-def load(source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0) -> LM:
-    """A Hugging Face folder (its weights are read when a layer is first needed), or a preset name (random weights by `seed`)."""
+def load(
+    source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0
+) -> LM:
+    """A Hugging Face folder, whose weights are read when a layer is first needed, or a preset with random weights by `seed`."""
     device = pick_device(device)
     if str(source) in PRESETS:
         return _random(str(source), PRESETS[str(source)], device, pick_dtype(dtype, device, torch.bfloat16), seed)
@@ -57,12 +57,11 @@ def load(source: str | Path, device: str | torch.device = "auto", dtype: str | t
         raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {hint}")
     checkpoint = open_folder(path)
     tensors = checkpoint.tensors
-    store = WeightStore(
-        lambda name, shape: tensors.read(name), device, pick_dtype(dtype, device, tensors.dtype("embed.weight"))
-    )
+    dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
     return LM(
-        checkpoint.config, store, name=checkpoint.name, source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report
-    )
+        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), device, dtype), name=checkpoint.name,
+        source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
+    )  # fmt: skip
 
 
 def _random(name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int) -> LM:
@@ -82,4 +81,4 @@ def count(source: str | Path | Decoder.Config) -> Count:
     path = path / "config.json" if path.is_dir() else path
     if not path.exists():
         raise BlockscopeError(f"{str(source)!r} is neither a preset nor a config.json; presets are {', '.join(PRESETS)}")
-    return count_config(read_config(read_json(path, LARGEST_CONFIG), path.name)[0])
+    return count_config(read_config(path))

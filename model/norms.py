@@ -57,7 +57,10 @@ class RMSNorm(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """y = (x - mean(x)) / sqrt(var(x) + eps) * g + b   (Ba et al. 2016, arXiv 1607.06450); statistics in fp32. x, y: [..., d]."""
+    """y = (x - mean(x)) / sqrt(var(x) + eps) * g + b   (Ba et al. 2016, arXiv 1607.06450).
+
+    Statistics in fp32; x, y, `dims` and `axes` as in RMSNorm.
+    """
 
     @dataclass(frozen=True, kw_only=True)
     class Config(NormConfig):

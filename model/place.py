@@ -16,7 +16,7 @@ class KVCache:
         self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
     def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """k, v [batch, pos, kv_head, d_head] of the new tokens -> those of every token so far [batch, key_pos, kv_head, d_head]."""
+        """k, v of the new tokens [batch, pos, kv_head, d_head] -> of every token so far [batch, key_pos, kv_head, d_head]."""
         if attention in self._kept:
             past_k, past_v = self._kept[attention]
             k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)

@@ -18,7 +18,8 @@ def llama(
     head_norm = RMSNorm.Config(d=d_head, eps=eps) if qk_norm else None
     attn = Attention.Config(
         d_model=d, n_heads=heads, n_kv_heads=kv, d_head=d_head, q_norm=head_norm, k_norm=head_norm, qkv_bias=qkv_bias,
-        mask=Sliding(window=window) if window else Causal(), rope=Rope.Config(d=d_head, base=base, pairing="half", scaling=scaling),
+        mask=Sliding(window=window) if window else Causal(),
+        rope=Rope.Config(d=d_head, base=base, pairing="half", scaling=scaling),
     )  # fmt: skip
     norm = RMSNorm.Config(d=d, eps=eps)
     block = PreNorm.Config(ln1=norm, attn=attn, ln2=norm, mlp=SwiGLU.Config(d_model=d, d_mlp=mlp))

@@ -59,7 +59,7 @@ class Reduction:
     def __init__(self, tap: Tap, request: Request):
         self.tap, self.request = tap, request
         self.fixed = {"batch": 0, **dict(request.select)}
-        self.dims = tuple(d for d in tap.dims if d not in self.fixed)
+        self.dims = tuple(d for d in tap.dims if d not in self.fixed and d != "1")
         self.over = self.dims if request.reducer == "stats" else request.over
         self._check()
         self.parts: Parts | list[Tensor] | None = None
@@ -87,7 +87,7 @@ class Reduction:
             self._fold(*selected)
 
     def _selected(self, x: Tensor, tile: Tile | None) -> tuple[Tensor, Tensor | None, int] | None:
-        """The fixed axes taken out -> (x fp32, visible broadcastable to x or None, first query row), or None: not in this tile."""
+        """Take the fixed axes out -> (x fp32, visible that broadcasts to x or None, first query row); None: not in this tile."""
         start, visible = (tile.rows.start, tile.visible) if tile is not None else (0, None)
         for axis, index in self.fixed.items():
             at, size = self.tap.dims.index(axis), self.shape[self.tap.dims.index(axis)]
@@ -102,17 +102,17 @@ class Reduction:
                 visible = visible.narrow(("query_pos", "key_pos").index(axis), index, 1)
         if visible is not None:  # [query_pos, key_pos] are the last two axes of an attention tensor
             visible = visible.expand(*[1] * (x.ndim - 2), *x.shape[-2:])
-        kept = [size if axis not in self.fixed else None for axis, size in zip(self.tap.dims, x.shape, strict=True)]
+        kept = [axis in self.dims for axis in self.tap.dims]
         if visible is not None:
-            visible = visible.reshape([v for v, k in zip(visible.shape, kept, strict=True) if k is not None])
-        return x.detach().float().reshape([k for k in kept if k is not None]), visible, start
+            visible = visible.reshape([n for n, keep in zip(visible.shape, kept, strict=True) if keep])
+        return x.detach().float().reshape([n for n, keep in zip(x.shape, kept, strict=True) if keep]), visible, start
 
     def _fold(self, x: Tensor, visible: Tensor | None, start: int) -> None:
         if self.stats is not None:
             self.stats.update(x, visible)
         if self.request.reducer == "values":
             if self.pool is None:
-                sizes = [n for axis, n in zip(self.tap.dims, self.shape, strict=True) if axis not in self.fixed]
+                sizes = [n for axis, n in zip(self.tap.dims, self.shape, strict=True) if axis in self.dims]
                 self.pool = Pool(self.dims, sizes, self.tap.kind == "signed", self.request.budget, x.device)
             self.pool.update(x, visible, start)
         elif self.request.reducer in REDUCERS:
@@ -167,8 +167,8 @@ class Cosine:
         values, request = self.result.cpu().numpy(), self.request
         dims = tuple(d for d in self.tap.dims if d not in ("batch", *request.over))
         how = f"cosine with {request.against} over {request.over[0]}"
-        stats = Counter.of(torch.from_numpy(values))
-        return View(request.tap, values, dims, tuple(map(np.arange, values.shape)), "signed", self.dtype, self.shape, stats, how)
+        coords, stats = tuple(map(np.arange, values.shape)), Counter.of(torch.from_numpy(values))
+        return View(request.tap, values, dims, coords, "signed", self.dtype, self.shape, stats, how)
 
 
 class Counter:

@@ -99,10 +99,11 @@ class LM:
         if ids.numel() == 0:
             raise BlockscopeError("the prompt is empty: type at least one token")
         if ids.is_floating_point() or ids.ndim > 2:
-            raise BlockscopeError(f"tokens must be whole numbers shaped [pos] or [batch, pos], got {ids.dtype} {list(ids.shape)}")
+            raise BlockscopeError(f"tokens must be whole numbers [pos] or [batch, pos], got {ids.dtype} {list(ids.shape)}")
         outside = ids[(ids < 0) | (ids >= self.config.d_vocab)]
         if outside.numel():
-            raise BlockscopeError(f"token id {int(outside[0])} is outside this model's vocabulary of {self.config.d_vocab} rows")
+            rows = self.config.d_vocab
+            raise BlockscopeError(f"token id {int(outside[0])} is outside this model's vocabulary of {rows} rows")
         return ids.reshape(-1, ids.shape[-1]).to(self.device, torch.long)
 
     # ---- running ---------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class LM:
                 x = self.step(stage, x, place)
             if stage < self.last_stage:
                 entering = {**entering, stage + 1: x}
-            yield Progress(done, len(steps), f"layer {stage}" if 0 <= stage < self.last_stage else "embedding" if stage < 0 else "logits")
+            yield Progress(done, len(steps), {-1: "embedding", self.last_stage: "logits"}.get(stage, f"layer {stage}"))
         if steps:
             entering = {**(self._residuals.get(key) or {}), **entering}  # another visitor may have got further meanwhile
             self._residuals.put(key, entering, sum(x.nbytes for x in entering.values()))
@@ -214,10 +215,7 @@ class LM:
         """The `count` tokens that follow, each the most probable one (greedy), decoded with a KV cache."""
         cache, ids, new = KVCache(), list(tokens), []
         for _ in range(count):
-            logits = self.forward(ids, cache)[0, -1]
-            if not bool(torch.isfinite(logits).all()):
-                raise BlockscopeError("the logits are not all finite, so tokens cannot be ranked; look for the first NaN or Inf")
-            ids = [int(logits.argmax())]
+            ids = [int(_rankable(self.forward(ids, cache)[0, -1]).argmax())]
             new += ids
         return new
 
@@ -247,10 +245,8 @@ class LM:
         if not 1 <= k <= self.config.d_vocab:
             raise BlockscopeError(f"k must lie in 1..{self.config.d_vocab}, got {k}")
         x = self.residual(tokens, self.last_stage)
-        logits = self.step(self.last_stage, x[:, -1:], Place.of(x))[0, -1].float()
-        if not bool(torch.isfinite(logits).all()):
-            raise BlockscopeError("the logits are not all finite, so tokens cannot be ranked; look for the first NaN or Inf")
-        probability, ids = logits.softmax(-1).topk(k)
+        logits = self.step(self.last_stage, x[:, -1:], Place.of(x))[0, -1]
+        probability, ids = _rankable(logits).float().softmax(-1).topk(k)
         return [(i, self.pieces([i])[0], p) for i, p in zip(ids.tolist(), probability.tolist(), strict=True)]
 
     def parameter(self, name: str) -> np.ndarray:
@@ -278,9 +274,16 @@ class LM:
         old = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
         invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
         return LM(
-            config, self.store.derive(invented), name=self.name, source=self.source, tokenizer=self.tokenizer, report=self.report,
-            invented=invented, memory=self._memory,
+            config, self.store.derive(invented), name=self.name, source=self.source, tokenizer=self.tokenizer,
+            report=self.report, invented=invented, memory=self._memory,
         )  # fmt: skip
+
+
+def _rankable(logits: Tensor) -> Tensor:
+    """Argmax of NaN is token 0: refuse rather than show a confident guess."""
+    if not bool(torch.isfinite(logits).all()):
+        raise BlockscopeError("the logits are not all finite, so tokens cannot be ranked; look for the first NaN or Inf")
+    return logits
 
 
 def _drain(walk: Iterator[Progress]) -> list[View]:

@@ -16,7 +16,10 @@ from model.weights import seeded
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything besides architecture and corpus that decides a run. Learning rate: linear warm-up, cosine to 5% of the peak."""
+    """Everything besides architecture and corpus that decides a run.
+
+    The learning rate warms up linearly and falls along a cosine to 5% of its peak `lr`.
+    """
 
     steps: int
     batch: int
