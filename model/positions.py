@@ -136,7 +136,7 @@ class Rope(nn.Module):
 
         def __post_init__(self):
             if self.d < 2 or self.d % 2:
-                raise BlockscopeError(f"the rotary width must be even and at least 2, got {self.d}: pairs of coordinates rotate")
+                raise BlockscopeError(f"the rotary width must be even and at least 2, got {self.d}")
             if not self.base > 1:
                 raise BlockscopeError(f"the rotary base must be above 1, got {self.base}")
             if self.pairing not in PAIRINGS:

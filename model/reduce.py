@@ -58,7 +58,7 @@ class Reduction:
 
     def __init__(self, tap: Tap, request: Request):
         self.tap, self.request = tap, request
-        self.fixed = {"batch": 0, **dict(request.select)}
+        self.fixed = ({"batch": 0} if "batch" in tap.dims else {}) | dict(request.select)
         self.dims = tuple(d for d in tap.dims if d not in self.fixed and d != "1")
         self.over = self.dims if request.reducer == "stats" else request.over
         self._check()
@@ -87,7 +87,7 @@ class Reduction:
             self._fold(*selected)
 
     def _selected(self, x: Tensor, tile: Tile | None) -> tuple[Tensor, Tensor | None, int] | None:
-        """Take the fixed axes out -> (x fp32, visible that broadcasts to x or None, first query row); None: not in this tile."""
+        """Take the fixed axes out -> (x fp32, visible that broadcasts to x or None, first query row); None: not in tile."""
         start, visible = (tile.rows.start, tile.visible) if tile is not None else (0, None)
         for axis, index in self.fixed.items():
             at, size = self.tap.dims.index(axis), self.shape[self.tap.dims.index(axis)]

@@ -1,0 +1,74 @@
+"""Shared fixtures: devices present on this machine, and a tiny model with odd, unequal sizes."""
+
+import pytest
+import torch
+
+from model.attention import Attention
+from model.block import PreNorm
+from model.lm import Decoder
+from model.masks import Causal
+from model.mlp import SwiGLU
+from model.norms import RMSNorm
+from model.positions import Rope
+from model.run import LM
+from model.weights import WeightStore
+
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request) -> torch.device:
+    """Every device of this machine in turn."""
+    return torch.device(request.param)
+
+
+def tiny_config(qk_norm: str = "off", mask=None, layers: int = 3, scaling=None, pairing: str = "half", tied: bool = False):
+    """Sizes that are all different and share few factors, so that no two axes can be swapped unseen."""
+    heads, kv, d_head, d = 6, 3, 10, 42
+    widths = {"off": None, "head": (d_head, d_head), "projection": (heads * d_head, kv * d_head)}[qk_norm]
+    q_norm, k_norm = [RMSNorm.Config(d=w, eps=1e-6) for w in widths] if widths else (None, None)
+    attn = Attention.Config(
+        d_model=d, n_heads=heads, n_kv_heads=kv, d_head=d_head, mask=mask or Causal(), q_norm=q_norm, k_norm=k_norm,
+        qk_norm_over="projection" if qk_norm == "projection" else "head",
+        rope=Rope.Config(d=d_head, base=1e4, pairing=pairing, scaling=scaling),
+    )  # fmt: skip
+    norm = RMSNorm.Config(d=d, eps=1e-5)
+    block = PreNorm.Config(ln1=norm, attn=attn, ln2=norm, mlp=SwiGLU.Config(d_model=d, d_mlp=66))
+    return Decoder.Config(d_vocab=131, d_model=d, blocks=(block,) * layers, ln_final=norm, tied=tied, context=64)
+
+
+def distinct(name: str, shape: tuple[int, ...]) -> torch.Tensor:
+    """Every parameter, gains included, a different random value: a swapped or ignored one cannot hide."""
+    generator = torch.Generator().manual_seed(sum(map(ord, name)) * 7919)
+    noise = torch.randn(shape, generator=generator)
+    return 1 + 0.3 * noise if len(shape) == 1 else noise / shape[-1] ** 0.5
+
+
+def make_lm(config=None, device="cpu", dtype=torch.float32, **kwargs) -> LM:
+    store = WeightStore(distinct, torch.device(device), dtype)
+    return LM(config or tiny_config(), store, name="tiny", source="test", tokenizer=None, **kwargs)
+
+
+@pytest.fixture
+def lm() -> LM:
+    return make_lm()
+
+
+@pytest.fixture
+def tokens() -> list[int]:
+    """23 ids, some repeated."""
+    return torch.randint(131, (23,), generator=torch.Generator().manual_seed(5)).tolist()
+
+
+def differences(ours: torch.Tensor, theirs: torch.Tensor) -> str:
+    """Cosine, relative norm and largest difference together: a cosine alone hides a wrong scale."""
+    a, b = ours.double().flatten().cpu(), theirs.double().flatten().cpu()
+    cosine = torch.nn.functional.cosine_similarity(a, b, dim=0)
+    return f"cosine {cosine:.9f}, |a|/|b| {a.norm() / b.norm():.9f}, max |a-b| {(a - b).abs().max():.3e} of {b.abs().max():.3e}"
+
+
+def assert_same(ours: torch.Tensor, theirs: torch.Tensor, bound: float, what: str = "") -> None:
+    """max |ours - theirs| <= bound * max |theirs|, and the three measures in the message."""
+    assert ours.shape == theirs.shape, f"{what}: {list(ours.shape)} against {list(theirs.shape)}"
+    worst = (ours.double().cpu() - theirs.double().cpu()).abs().max()
+    assert worst <= bound * theirs.double().abs().max().cpu(), f"{what}: {differences(ours, theirs)}"
