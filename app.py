@@ -1,0 +1,73 @@
+"""Blockscope in a browser: python app.py [--model SOURCE]. The same file starts it as a Hugging Face Space."""
+
+import argparse
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+
+SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
+
+
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="app.py", description="Open the block of a decoder-only language model in a browser.")
+    parser.add_argument("--model", action="append", default=[], metavar="SOURCE",
+                        help="a model folder or the name of a preset; may be given several times, the first is shown first")  # fmt: skip
+    parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
+    parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps ...")
+    parser.add_argument("--dtype", default=None, help="fp32, bf16 or fp16; default: what suits the device")
+    parser.add_argument("--max-tokens", type=int, default=1024, help="the longest prompt that is run")
+    return parser.parse_args(argv)
+
+
+def shelved(sources: Iterable[str]) -> dict[str, str]:
+    """Name on the page -> source: what was asked for, then the models that ship. Two folders of one name stay apart."""
+    shipped = sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
+    named: dict[str, str] = {}
+    for source in dict.fromkeys([*sources, *shipped]):
+        name = Path(source).name or source
+        while name in named:
+            name += "′"
+        named[name] = source
+    return named
+
+
+def build(models: Mapping[str, object] | Iterable[str] = (), *, device: str = "auto", dtype: str | None = None, max_tokens: int = 1024):
+    """The whole web app (FastAPI). `models`: sources, or name -> source; all that visitors share is made here."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "0"  # read when gradio is imported: nothing is sent anywhere
+    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
+    import gradio as gr
+
+    from model import load
+    from viz.pages.explore import Explore, blocks
+    from viz.pages.shell import own_url, parent
+    from viz.shelf import Shelf
+    from viz.store import Store
+
+    named = dict(models) if isinstance(models, Mapping) else shelved(models)
+    shelf = Shelf(named, partial(load, device=device, dtype=dtype), max_tokens=max_tokens)
+    store = Store()
+    styles = "".join(f'<link rel="stylesheet" href="{own_url(name)}">' for name in ("theme.css", "page.css"))
+    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+    return gr.mount_gradio_app(
+        parent(store), blocks(Explore(shelf, store)), path="/", theme=gr.themes.Base(**fonts), head=styles, run_history=False, footer_links=[],
+    )  # fmt: skip
+
+
+def main(argv: list[str] | None = None) -> None:
+    asked = arguments(argv)
+    import uvicorn
+
+    from model.errors import BlockscopeError
+
+    try:
+        app = build(asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens)
+    except BlockscopeError as error:
+        raise SystemExit(f"app.py: {error}") from None
+    print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
+    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""What stands around the pages: the parent web app, its own files, plotly.js, the figures by key, and response headers.
+
+Everything comes from this app itself. plotly.js is taken from the installed plotly package, so that Python and browser
+speak one version; it is compressed once and cached by the browser for good, like the page's own files.
+"""
+
+import gzip
+import hashlib
+import threading
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+
+import brotli
+import plotly
+from fastapi import FastAPI, Request, Response
+
+from viz.store import Store
+from viz.theme import DARK, LIGHT, MONO, SANS, Theme
+
+STATIC = Path(__file__).parent.parent / "static"
+TYPES = {".js": "text/javascript", ".css": "text/css"}
+FOR_GOOD = "public, max-age=31536000, immutable"
+HEADERS = {
+    # gradio evaluates component scripts (unsafe-eval) and writes inline styles; nothing may be fetched from elsewhere
+    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+@cache
+def own_files() -> dict[str, bytes]:
+    """The page's scripts and styles, and the palettes as a style sheet."""
+    files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
+    return files | {"theme.css": _palettes().encode()}
+
+
+@cache
+def version() -> str:
+    """Changes when any of the page's own files does, so that they can be cached for good."""
+    return hashlib.sha256(b"".join(name.encode() + body for name, body in own_files().items())).hexdigest()[:12]
+
+
+def own_url(name: str) -> str:
+    return f"own/{version()}/{name}"
+
+
+def plotly_url() -> str:
+    return f"vendor/plotly-{plotly.__version__}.min.js"
+
+
+def template(name: str) -> str:
+    """A page's constant HTML. Gradio reads templates as Handlebars, then as a JS template literal: neither may occur."""
+    text = (STATIC / name).read_text(encoding="utf-8")
+    assert not any(mark in text for mark in ("{{", "${", "`", "\\")), f"{name} holds template syntax"
+    return text
+
+
+def parent(store: Store) -> FastAPI:
+    """The app that the Gradio pages are mounted on."""
+    app = FastAPI(title="Blockscope", docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(_Headers)
+    packed, lock = {}, threading.Lock()
+
+    @app.get("/own/{wanted}/{name}")
+    def own(wanted: str, name: str) -> Response:
+        if name not in own_files():
+            return Response("there is no such file", 404)
+        return Response(own_files()[name], media_type=TYPES[Path(name).suffix], headers={"cache-control": FOR_GOOD})
+
+    @app.get("/vendor/{name}")
+    def vendor(name: str, request: Request) -> Response:
+        if f"vendor/{name}" != plotly_url():
+            return Response("there is no such file", 404)
+        encoding = next((e for e in ("br", "gzip") if e in request.headers.get("accept-encoding", "")), "identity")
+        with lock:
+            if encoding not in packed:
+                packed[encoding] = _packed(_plotly(), encoding)
+        headers = {"cache-control": FOR_GOOD, "vary": "accept-encoding"}
+        return Response(packed[encoding], media_type="text/javascript", headers=headers | _encoded(encoding))
+
+    @app.get("/data/{key}")
+    def data(key: str, request: Request) -> Response:
+        body = store.get(key)
+        if body is None:
+            return Response("this figure is no longer kept: ask for the view again", 404)
+        encoding = "gzip" if "gzip" in request.headers.get("accept-encoding", "") else "identity"
+        body = body if encoding == "gzip" else gzip.decompress(body)
+        headers = {"cache-control": "private, max-age=86400, immutable", "vary": "accept-encoding"}
+        return Response(body, media_type="application/json", headers=headers | _encoded(encoding))
+
+    return app
+
+
+def _plotly() -> bytes:
+    source = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    # an alias of our own: gradio's plot component sets window.Plotly to another version
+    return source.read_bytes() + b"\n;window.BlockscopePlotly=window.Plotly;\n"
+
+
+def _packed(body: bytes, encoding: str) -> bytes:
+    return {"br": lambda: brotli.compress(body, quality=5), "gzip": lambda: gzip.compress(body, 6)}.get(encoding, lambda: body)()
+
+
+def _encoded(encoding: str) -> dict[str, str]:
+    return {} if encoding == "identity" else {"content-encoding": encoding}
+
+
+def _palettes() -> str:
+    def block(selector: str, theme: Theme) -> str:
+        colours = {f.name: getattr(theme, f.name) for f in fields(theme)}
+        lines = "".join(f"--{name}:{value};" for name, value in colours.items() if str(value).startswith("#"))
+        return f"{selector} .bs{{{lines}color-scheme:{theme.name};}}\n"
+
+    return block("body", LIGHT) + block("body.dark", DARK) + f".bs{{--sans:{SANS};--mono:{MONO};}}\n"
+
+
+class _Headers:
+    """Adds HEADERS to every answer; plain ASGI, because gradio streams."""
+
+    def __init__(self, app):
+        self.app = app
+        self.extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+
+    async def __call__(self, scope, receive, send):
+        async def with_headers(message):
+            if message["type"] == "http.response.start":
+                message = message | {"headers": [*message.get("headers", []), *self.extra]}
+            await send(message)
+
+        await self.app(scope, receive, with_headers if scope["type"] == "http" else send)

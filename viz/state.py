@@ -1,0 +1,121 @@
+"""What the page shows, as one frozen value that is also the URL's query string.
+
+Everything in it comes from a browser or an API caller, so nothing is trusted: `parse` never raises, keeps what is valid,
+and says in one sentence each what it changed. `fit` does the same against a model that is loaded and a prompt that is read.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from urllib.parse import parse_qsl, quote, urlencode
+
+DEFAULT_PROMPT = "def area(width, height):\n    return width * height\n"
+LONGEST_PROMPT = 50_000  # characters; the token budget refuses far shorter prompts, with their cost
+MOST = 1_000_000  # no layer, head or position reaches it; keeps hostile integers small
+
+CHOICES: dict[str, tuple] = {
+    "page": ("explore",),
+    "stage": ("raw", "scaled", "masked", "pattern"),
+    "qk": ("as-built", "off", "head", "projection"),
+    "neurons": ("index", "sorted"),
+    "theme": ("auto", "light", "dark"),
+}
+RANGES = {"layer": (0, MOST), "head": (0, MOST), "token": (-1, MOST), "log": (0, 1), "hide_first": (0, 1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UiState:
+    """One view of the page. `token` is a query position, -1 the last; `node` is a node of the diagram; "" = the first model."""
+
+    page: str = "explore"
+    model: str = ""
+    prompt: str = DEFAULT_PROMPT
+    layer: int = 0
+    head: int = 0
+    token: int = -1
+    node: str = "logits"
+    stage: str = "scaled"
+    qk: str = "as-built"
+    log: int = 0
+    hide_first: int = 0
+    neurons: str = "index"
+    theme: str = "auto"
+
+    def query(self) -> str:
+        """The query string that restores this view; fields at their default are left out."""
+        changed = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
+        return urlencode(changed, quote_via=quote)
+
+
+def parse(raw: object) -> tuple[UiState, list[str]]:
+    """A mapping of anything, or a query string -> the nearest valid state, and a sentence for each value not taken as it was."""
+    if isinstance(raw, str):
+        raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
+    if not isinstance(raw, Mapping):
+        return UiState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
+    taken, notes = {}, []
+    for field in fields(UiState):
+        if field.name in raw:
+            value, note = _read(field.name, raw[field.name], field.default)
+            taken[field.name] = value
+            notes += [note] if note else []
+    return UiState(**taken), notes
+
+
+def fit(state: UiState, *, layers: int, heads: int, tokens: int, nodes: Sequence[str]) -> tuple[UiState, list[str]]:
+    """The same view on a model with so many layers and heads, a prompt of so many tokens and a block with these nodes."""
+    notes = []
+    for name, count, low in (("layer", layers, 0), ("head", heads, 0), ("token", tokens, -1)):
+        value = getattr(state, name)
+        nearest = max(low, min(value, count - 1))
+        if nearest != value:
+            notes.append(f"there is no {name} {value} here (0 to {count - 1}): showing {nearest}")
+            state = replace(state, **{name: nearest})
+    if state.node not in nodes:
+        nearest = UiState.node if UiState.node in nodes else nodes[0]
+        notes.append(f"this block has no node {_show(state.node)}: showing {nearest}")
+        state = replace(state, node=nearest)
+    return state, notes
+
+
+def _read(name: str, value: object, default: object) -> tuple[object, str | None]:
+    if name in RANGES:
+        return _whole(name, value, default)
+    if not isinstance(value, str):
+        return default, f"{name} must be text, got {_show(value)}: using {_show(default)}"
+    if name in CHOICES and value not in CHOICES[name]:
+        return default, f"{name} must be one of {', '.join(CHOICES[name])}, got {_show(value)}: using {default}"
+    if name == "prompt":
+        return _text(value)
+    if len(value) > 200:
+        return default, f"{name} has {len(value)} characters, at most 200 are read: using {_show(default)}"
+    return value, None
+
+
+def _whole(name: str, value: object, default: object) -> tuple[object, str | None]:
+    """A whole number, however it is spelled; 2.5, NaN, true and words are refused, far values moved to the nearest end."""
+    number = value
+    if isinstance(value, str) and len(value) <= 20:
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+    whole = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) and number == int(number)
+    if not whole:
+        return default, f"{name} must be a whole number, got {_show(value)}: using {default}"
+    low, high = RANGES[name]
+    nearest = max(low, min(int(number), high))
+    return nearest, None if nearest == number else f"{name} must lie between {low} and {high}, got {_show(value)}: using {nearest}"
+
+
+def _text(prompt: str) -> tuple[str, str | None]:
+    clean = prompt.encode("utf-8", "replace").decode("utf-8") if any("\ud800" <= c <= "\udfff" for c in prompt) else prompt
+    if len(clean) > LONGEST_PROMPT:
+        return clean[:LONGEST_PROMPT], f"the prompt has {len(clean)} characters: only the first {LONGEST_PROMPT} are read"
+    return clean, None if clean == prompt else "the prompt held half of a character pair: it is shown as ?"
+
+
+def _show(value: object) -> str:
+    """A hostile value in a sentence: short, and on one line."""
+    text = ascii(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
+    return text if len(text) <= 40 else text[:37] + "..."

@@ -1,0 +1,124 @@
+// The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
+import { showAnswer, showError, showProgress, showStrip, wire } from "./view.js";
+import { loadPlotly } from "./charts.js";
+
+const bus = {}; // filled by startBus: how to reach Python
+let state = {}; // the view as Python last confirmed it, plus what was asked since
+let confirmed = null; // the view that is on the screen
+let token = 0; // of the newest request: answers to older ones are dropped
+let waiting = null; // "look" | "run" | null: what the screen waits for
+let running = false; // a run is going on; after its view it may still work on the counterfactual line
+let step = "replace"; // how the next answer enters the browser's history
+let patience = 0;
+
+const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
+
+function ask(event, how) {
+  token += 1;
+  waiting = event;
+  step = how;
+  if (event === "run") {
+    halt();
+    running = true;
+  }
+  bus.props.value = { token, scheme: scheme(), state: { ...state } };
+  bus.trigger(event);
+  clearTimeout(patience);
+  if (event === "look") patience = setTimeout(() => showError("The app has not answered for 20 s; it may be gone or busy."), 20000);
+}
+
+/** Change fields of the view. A prompt, model or QK-norm that has not run yet is run; anything else is only looked up. */
+export function change(fields, how = "push") {
+  if (waiting === "run") halt(); // what was asked since is asked again below
+  state = { ...state, ...fields };
+  if ("theme" in fields) paintTheme();
+  ask("look", how);
+}
+
+/** Run what is in the view, whether or not it has run before. */
+export function run(fields) {
+  change(fields, "push");
+}
+
+function halt() {
+  if (running) bus.trigger("halt");
+  running = false;
+}
+
+/** Stop what runs, and keep the last view. */
+export function stop() {
+  halt();
+  token += 1; // whatever still arrives is late
+  waiting = null;
+  state = { ...(confirmed ?? state) };
+  showProgress(null);
+}
+
+function receive(answer) {
+  if (answer?.kind === "strip") {
+    running = false; // told apart by its run, not by its token: another node may have been opened meanwhile
+    return answer.strip.run === confirmed?.run && showStrip(answer.strip, state);
+  }
+  if (!answer || answer.token !== token) return;
+  clearTimeout(patience);
+  if (answer.kind === "progress") return waiting === "run" && showProgress(answer);
+  if (answer.kind === "run") {
+    showAnswer(answer, state);
+    const how = step;
+    ask("run", how);
+    return showProgress({ done: 0, total: 0, what: "", quiet: true });
+  }
+  showProgress(null);
+  if (answer.kind === "error") {
+    waiting = null;
+    running = false;
+    state = { ...(confirmed ?? state) }; // the page keeps its last view
+    showAnswer(answer, state);
+    return showError(answer.sentence);
+  }
+  state = answer.state;
+  confirmed = { ...state, run: answer.strip.run };
+  remember(answer.query);
+  paintTheme();
+  waiting = null;
+  showAnswer(answer, state);
+  document.getElementById("bs").dataset.ready = String(answer.token);
+}
+
+function remember(query) {
+  const address = location.pathname + (query ? "?" + query : "");
+  if (address === location.pathname + location.search) return;
+  history[step === "push" ? "pushState" : "replaceState"](null, "", address);
+}
+
+function restore() {
+  state = Object.fromEntries(new URLSearchParams(location.search));
+  paintTheme();
+  ask("look", "replace");
+}
+
+function paintTheme() {
+  const theme = state.theme && state.theme !== "auto" ? state.theme : matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+  document.body.classList.toggle("dark", theme === "dark");
+}
+
+function start() {
+  if (!bus.trigger || !start.view) return;
+  wire(start.view.element, { change, run, stop });
+  start.view.watch("value", () => receive(start.view.props.value));
+  addEventListener("popstate", restore);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (state.theme || "auto") === "auto" && change({}, "replace"));
+  restore();
+  // the diagram answers clicks before the plotting library, 4.8 MB, has been read
+  requestAnimationFrame(() => setTimeout(() => loadPlotly(start.view.plotly), 0));
+}
+
+export function startBus(context) {
+  Object.assign(bus, context);
+  start();
+}
+
+export function startView(context) {
+  start.view = context;
+  start();
+}

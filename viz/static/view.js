@@ -1,0 +1,248 @@
+// From an answer to the page, and from the page's controls to changes of the view.
+import { showCards } from "./charts.js";
+import { markNode, showDiagram } from "./diagram.js";
+import { drawStrip } from "./strip.js";
+
+const at = (id) => document.getElementById(id);
+let send = {}; // {change, run, stop}
+let shown = null; // the last complete answer
+let latest = 0;
+let clock = 0;
+
+/** Connect every control. All of them are real form elements, so keyboard and screen reader come with them. */
+export function wire(root, handlers) {
+  send = handlers;
+  const prompt = at("prompt");
+  at("prompt-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    send.run({ prompt: prompt.value, token: -1 });
+  });
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    at("prompt-form").requestSubmit();
+  });
+  prompt.addEventListener("input", grow);
+  at("cancel").addEventListener("click", () => {
+    send.stop();
+    showNotice("Stopped. The last view is kept.", false);
+  });
+  at("model").addEventListener("change", (event) => send.run({ model: event.target.value }));
+  at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
+  for (const control of root.querySelectorAll("[data-field]")) {
+    control.addEventListener(control.type === "range" ? "input" : "change", () => {
+      const source = control.matches("fieldset") ? control.querySelector("input:checked") : control;
+      const value = source.type === "checkbox" ? Number(source.checked) : source.value;
+      send.change({ [control.dataset.field]: value }, control.type === "range" ? "replace" : "push");
+    });
+  }
+  at("layer-less").addEventListener("click", () => open(shown.state.layer - 1));
+  at("layer-more").addEventListener("click", () => open(shown.state.layer + 1));
+  at("theme").addEventListener("click", () => send.change({ theme: document.body.classList.contains("dark") ? "light" : "dark" }, "replace"));
+  at("link").addEventListener("click", copyLink);
+  at("tokens").addEventListener("click", (event) => event.target.dataset.token && send.change({ token: Number(event.target.dataset.token) }));
+  at("tokens").addEventListener("keydown", moveToken);
+  root.querySelector(".tab").addEventListener("click", (event) => event.preventDefault());
+  new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
+}
+
+function open(layer) {
+  if (shown && layer >= 0 && layer < shown.model.layers) send.change({ layer });
+}
+
+function grow() {
+  const box = at("prompt");
+  box.style.height = "auto";
+  box.style.height = Math.min(box.scrollHeight + 2, 120) + "px";
+}
+
+async function copyLink() {
+  const button = at("link");
+  try {
+    await navigator.clipboard.writeText(location.href);
+    button.textContent = "copied";
+  } catch {
+    showNotice("This view's link: " + location.href, false); // no clipboard outside https and localhost
+  }
+  setTimeout(() => (button.textContent = "link"), 1500);
+}
+
+function moveToken(event) {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const from = event.target.closest("[data-token]");
+  const next = step && from && (step < 0 ? from.previousElementSibling : from.nextElementSibling);
+  if (!next) return;
+  event.preventDefault();
+  next.focus();
+  send.change({ token: Number(next.dataset.token) }, "replace");
+}
+
+/** Anything but progress: what an answer has is shown, what it lacks stays. */
+export function showAnswer(answer, state) {
+  showModels(answer.models, answer.model, state);
+  if (answer.notes?.length) showNotice(answer.notes.map(sentence).join(" "), false);
+  else if (answer.kind === "view") at("notice").hidden = true;
+  if (answer.kind === "error" && shown) restoreMarks(state);
+  if (answer.kind !== "view") return;
+  if (shown?.state.prompt !== state.prompt) at("prompt").value = state.prompt; // what was typed and not run yet stays
+  shown = answer;
+  latest = answer.token;
+  const { model } = answer;
+  grow();
+  at("layer-now").textContent = String(state.layer);
+  at("layer-range").textContent = model.layers > 1 ? "of 0–" + (model.layers - 1) : "the only one";
+  at("layer-less").disabled = state.layer === 0;
+  at("layer-more").disabled = state.layer === model.layers - 1;
+  at("qk-now").textContent = model.invented && model.qk !== "off" ? "unit gains added" : "";
+  showTokens(answer.tokens, state);
+  showDiagram(at("diagram"), answer.block, answer.numbers, state, (node) => {
+    markNode(at("diagram"), node);
+    send.change({ node });
+  });
+  showControls(answer, state);
+  showIdentities(answer.identities);
+  showStrip(answer.strip, state);
+  showFigures(answer);
+}
+
+/** After an error the controls go back to the view that is still on the screen. */
+function restoreMarks(state) {
+  markNode(at("diagram"), state.node);
+  showControls(shown, state);
+  at("model").value = state.model;
+}
+
+function showFigures(answer) {
+  const onPick = (field, value) => send.change({ [field]: value });
+  const options = { onPick, current: () => latest === answer.token };
+  const of = (role) => answer.cards.filter((card) => card.role === role);
+  const main = of("main");
+  at("main-title").textContent = main[0]?.title ?? "";
+  at("main-caption").textContent = main[0]?.caption ?? "";
+  const first = showCards(at("cards-main"), main.slice(0, 1), { ...options, bare: true, fit: room });
+  first.then(() => {
+    at("bs").dataset.painted = String(answer.token);
+    return Promise.all([
+      showCards(at("cards-side"), of("side"), options),
+      showCards(at("cards-more"), [...main.slice(1), ...of("more")], options),
+    ]);
+  }).then(() => (at("bs").dataset.complete = String(answer.token)));
+}
+
+/** The height left in the middle column: the main picture is cut to it, so that it can be seen whole. */
+function room() {
+  const column = document.querySelector(".bs .main");
+  return column.scrollHeight > column.clientHeight || innerWidth > 1150 ? column.getBoundingClientRect().bottom - at("cards-main").getBoundingClientRect().top + column.scrollTop - 14 : 1e4;
+}
+
+function showModels(names, model, state) {
+  const select = at("model");
+  if (select.options.length !== names.length || names.some((name, i) => select.options[i].value !== name)) {
+    select.replaceChildren(...names.map((name) => new Option(name, name)));
+  }
+  select.value = state.model || names[0];
+  if (!model) return;
+  at("size").textContent = model.size;
+  at("size").title = [model.parameters, model.built + " as built", ...model.report].join("\n");
+  at("device").hidden = false;
+  at("device").textContent = model.device;
+}
+
+function showTokens(tokens, state) {
+  const holder = at("tokens");
+  const key = JSON.stringify(tokens.pieces);
+  if (holder.dataset.key !== key) {
+    holder.replaceChildren(
+      ...tokens.pieces.map((piece, i) => {
+        const chip = document.createElement("button");
+        chip.type = "button";
+        chip.dataset.token = String(i);
+        chip.setAttribute("role", "radio");
+        chip.textContent = piece;
+        chip.title = "token " + i;
+        return chip;
+      }),
+    );
+    holder.dataset.key = key;
+  }
+  const selected = state.token < 0 ? tokens.pieces.length - 1 : state.token;
+  [...holder.children].forEach((chip, i) => {
+    chip.setAttribute("aria-checked", String(i === selected));
+    chip.tabIndex = i === selected ? 0 : -1;
+    if (i === selected) holder.scrollTo({ left: chip.offsetLeft - holder.clientWidth / 2 });
+  });
+  at("said").textContent = tokens.said;
+}
+
+function showControls(answer, state) {
+  for (const control of at("controls").querySelectorAll("[data-for]")) control.hidden = !answer.controls.includes(control.dataset.for);
+  const heads = at("head");
+  if (heads.options.length !== answer.model.heads) {
+    heads.replaceChildren(...Array.from({ length: answer.model.heads }, (_, i) => new Option(String(i), String(i))));
+  }
+  const layer = at("layer");
+  layer.max = String(answer.model.layers - 1);
+  for (const control of document.querySelectorAll(".bs [data-field]")) {
+    const value = state[control.dataset.field];
+    if (control.matches("fieldset")) {
+      for (const input of control.querySelectorAll("input")) input.checked = input.value === value;
+    } else if (control.type === "checkbox") control.checked = Boolean(value);
+    else control.value = String(value);
+  }
+}
+
+function showIdentities(identities) {
+  at("identities-box").hidden = identities.length === 0;
+  at("identities").replaceChildren(
+    ...identities.map((identity) => {
+      const item = document.createElement("li");
+      item.className = identity.holds ? "holds" : "broken";
+      item.title = identity.formula + (identity.note ? "\n" + identity.note : "");
+      for (const [kind, text] of [["mark", identity.holds ? "✓" : "✗"], ["name", identity.name], ["residual", residual(identity.residual)]]) {
+        const part = document.createElement("span");
+        part.className = kind;
+        part.textContent = text;
+        item.append(part);
+      }
+      return item;
+    }),
+  );
+}
+
+const residual = (x) => (x === 0 ? "0" : x === null || !Number.isFinite(x) ? "—" : x.toExponential(1));
+
+export function showStrip(strip, state) {
+  if (shown) shown.strip = strip;
+  drawStrip(at("strip"), at("strip-legend"), strip, Number(state.layer), open);
+}
+
+/** null: nothing runs. Shown at once as a thin line, with words and the share done from the first report on. */
+export function showProgress(step) {
+  const box = at("progress");
+  clearTimeout(clock);
+  at("cancel").hidden = at("go").hidden = false;
+  at("cancel").hidden = step === null;
+  at("go").hidden = step !== null;
+  if (step === null) return (box.hidden = true);
+  const show = () => {
+    box.hidden = false;
+    box.classList.toggle("unknown", !step.total);
+    box.firstChild.style.width = step.total ? (100 * step.done) / step.total + "%" : "100%";
+    box.lastChild.textContent = step.what + (step.total ? " · " + step.done + " of " + step.total : "");
+  };
+  if (step.quiet) clock = setTimeout(show, 400);
+  else show();
+}
+
+export function showError(text) {
+  showNotice(text, true);
+}
+
+const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1) + ".";
+
+function showNotice(text, wrong) {
+  const box = at("notice");
+  box.querySelector("span").textContent = text;
+  box.classList.toggle("wrong", wrong);
+  box.hidden = false;
+}
