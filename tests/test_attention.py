@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from conftest import assert_same, distinct, tiny_config
 
 import model.attention
-from conftest import assert_same, distinct, tiny_config
 from model.attention import Attention
 from model.errors import BlockscopeError
 from model.masks import Sliding

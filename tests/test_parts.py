@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-
 from conftest import assert_same
+
 from model.errors import BlockscopeError
 from model.masks import Causal, Sliding
 from model.mlp import SwiGLU

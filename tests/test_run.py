@@ -5,9 +5,9 @@ import threading
 import numpy as np
 import pytest
 import torch
+from conftest import assert_same, make_lm, tiny_config
 
 import model.attention
-from conftest import assert_same, make_lm, tiny_config
 from model import PRESETS, count, load
 from model.errors import BlockscopeError, TooLarge
 from model.masks import Sliding

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-
 from conftest import assert_same, make_lm, tiny_config
+
 from model.dims import AXES
 from model.errors import UnknownTap
 from model.taps import KINDS, Recorder, Tap, capture, recording, select, taps_of

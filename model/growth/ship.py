@@ -4,20 +4,26 @@ import csv
 import dataclasses
 import json
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from tqdm import tqdm
 
 from model.attention import Attention
 from model.block import PreNorm
+from model.checkpoints.saving import save_folder
+from model.growth.card import read_facts, write_card
 from model.growth.corpus import standard_library
-from model.growth.train import Point, Recipe, initialised, train
+from model.growth.heads import measure, newline_share
+from model.growth.train import Point, Recipe, initialised, train, windows
 from model.lm import Decoder
+from model.load import load
 from model.mlp import SwiGLU
 from model.norms import RMSNorm
 from model.positions import Rope
+from model.tokens import byte_tokenizer_json
 
 RECIPE = Recipe(steps=3600, batch=8, context=256, lr=5e-3, warmup=100, weight_decay=0.1)
 ARMS = ("off", "on")
@@ -35,11 +41,14 @@ def shipped_config(arm: str) -> Decoder.Config:
     return Decoder.Config(d_vocab=256, d_model=128, blocks=(block,) * 4, ln_final=norm, tied=False, context=256)
 
 
-def train_arm(arm: str, out: Path, recipe: Recipe = RECIPE) -> None:
-    """Train one arm on one thread (so that the result depends on the seed alone) and write weights and record to `out`."""
+def train_arm(arm: str, folder: Path, recipe: Recipe = RECIPE) -> None:
+    """Train one arm and write it to `folder`: a Hugging Face folder with its record, facts and model card.
+
+    One thread, so that the result depends on the seed and not on how many cores there are.
+    """
     torch.set_num_threads(1)
-    corpus = standard_library()
-    model = initialised(shipped_config(arm), recipe.seed)
+    corpus, config = standard_library(), shipped_config(arm)
+    model = initialised(config, recipe.seed)
     points, done = [], 0
     with tqdm(total=recipe.steps, desc=f"QK-norm {arm}", unit="step", mininterval=1.0) as bar:
         for point in train(model, corpus, recipe):
@@ -47,15 +56,37 @@ def train_arm(arm: str, out: Path, recipe: Recipe = RECIPE) -> None:
             bar.update(point.step - done)
             bar.set_postfix(loss=f"{point.validation_loss:.3f}", max_logit=f"{max(point.max_logit):.1f}")
             done = point.step
-    out.mkdir(parents=True, exist_ok=True)
-    save_file({name: p.detach().half() for name, p in model.named_parameters()}, out / "weights.safetensors")
-    write_record(out / "record.csv", points)
+    state = {name: p.detach().half() for name, p in model.named_parameters()}
+    save_folder(folder, config, state, byte_tokenizer_json())
+    write_record(folder / "record.csv", points)
     facts = {
         "arm": arm, "recipe": dataclasses.asdict(recipe), "torch": torch.__version__, "python": platform.python_version(),
         "threads": 1, "corpus_sha256": corpus.sha256, "corpus_bytes": [len(corpus.train), len(corpus.validation)],
         "corpus_files": list(corpus.files), "parameters": sum(p.numel() for p in model.parameters()),
     }  # fmt: skip
-    (out / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
+    (folder / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
+    describe(folder)
+
+
+def describe(folder: Path) -> None:
+    """Measure the heads of the model as stored and write its model card."""
+    facts, lm, corpus = read_facts(folder), load(folder, device="cpu", dtype="fp32"), standard_library()
+    context = facts["recipe"]["context"]
+    starts = torch.linspace(0, len(corpus.validation) - context - 1, 64).long()
+    tokens = windows(corpus.validation, starts, context)
+    for layer in range(lm.config.n_layers):
+        lm.block(layer)
+    lm.forward(tokens[:1])  # every weight is read now
+    values = json.loads((folder / "config.json").read_text())
+    write_card(folder, facts, values, measure(lm.net, tokens), newline_share(tokens))
+
+
+def ship(out: Path, steps: int = RECIPE.steps) -> None:
+    """Train both arms at the same time, one process each."""
+    command = [sys.executable, "-m", "model.growth", "ship", "--out", str(out), "--steps", str(steps), "--arm"]
+    children = [subprocess.Popen([*command, arm]) for arm in ARMS]
+    if failed := [arm for arm, child in zip(ARMS, children, strict=True) if child.wait()]:
+        raise SystemExit(f"training the arm {failed[0]!r} failed; its message is above")
 
 
 def write_record(path: Path, points: list[Point]) -> None:
