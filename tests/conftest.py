@@ -1,5 +1,7 @@
 """Shared fixtures: devices present on this machine, and a tiny model with odd, unequal sizes."""
 
+import os
+
 import pytest
 import torch
 
@@ -72,3 +74,13 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor, bound: float, what: st
     assert ours.shape == theirs.shape, f"{what}: {list(ours.shape)} against {list(theirs.shape)}"
     worst = (ours.double().cpu() - theirs.double().cpu()).abs().max()
     assert worst <= bound * theirs.double().abs().max().cpu(), f"{what}: {differences(ours, theirs)}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Where BLOCKSCOPE_NO_SKIP is set, a skipped `real` or `browser` test is a failure that keeps its reason."""
+    report = (yield).get_result()
+    needed = item.get_closest_marker("real") or item.get_closest_marker("browser")
+    if report.skipped and needed and os.environ.get("BLOCKSCOPE_NO_SKIP"):
+        report.outcome = "failed"
+        report.longrepr = f"must not be skipped here: {report.longrepr[2]}"
