@@ -211,8 +211,8 @@ def _upper_windows(fields: Fields) -> tuple[Mask, ...]:
     if window is None and "sliding_attention" in kinds:
         raise fields.fail("layer_types names sliding_attention but no window is on; set use_sliding_window")
     masks = {"full_attention": Causal(), "sliding_attention": Sliding(window=window) if window else None}
-    if unknown := next((kind for kind in kinds if not isinstance(kind, str) or kind not in masks), None):
-        raise fields.fail(f"layer_types holds {shown(unknown)}; the types known here are {', '.join(masks)}")
+    if unknown := [kind for kind in kinds if not isinstance(kind, str) or kind not in masks]:
+        raise fields.fail(f"layer_types holds {shown(unknown[0])}; the types known here are {', '.join(masks)}")
     return tuple(masks[kind] for kind in kinds)
 
 
@@ -248,7 +248,12 @@ class Family:
     names: MappingProxyType
 
 
-FAMILIES = {"llama": Family(llama, NAMES), "mistral": Family(mistral, NAMES), "qwen2": Family(qwen2, NAMES), "qwen3": Family(qwen3, NAMES)}
+FAMILIES = {
+    "llama": Family(llama, NAMES),
+    "mistral": Family(mistral, NAMES),
+    "qwen2": Family(qwen2, NAMES),
+    "qwen3": Family(qwen3, NAMES),
+}
 
 
 def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:

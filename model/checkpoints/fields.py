@@ -29,18 +29,20 @@ _NO_EFFECT = """
 NO_EFFECT = frozenset(_NO_EFFECT.split())
 
 # A field that nobody here knows is harmless only when neither its value nor a word of its name says otherwise.
-_SUSPECT_WORDS = """
-    act adapter alibi attention attn bias block cap chunk clip conv cross decoder embed encoder expert factor ffn
-    gate head kernel kv latent layer logit lora mask mlp moe mrope mscale multiplier nope norm offset parallel
-    pattern pos quant ratio residual rope rotary router sandwich scal share shift sink skip softcap sparse ssm state
-    temper theta tie window
+_SUSPECT_BEGINNINGS = """
+    adapter alibi attention attn bias chunk clip conv decoder embed encoder expert factor ffn gate kernel latent
+    layer logit lora mask mlp moe mrope mscale multiplier nope norm offset parallel pattern quant residual rope
+    rotary router sandwich scal shift sink skip softcap sparse ssm temper theta window
 """
-SUSPECT_WORDS = tuple(_SUSPECT_WORDS.split())
+SUSPECT_BEGINNINGS = tuple(_SUSPECT_BEGINNINGS.split())
+_SUSPECT_WORDS = "act block blocks cap cross head heads kv pos ratio share state tie"
+SUSPECT_WORDS = frozenset(_SUSPECT_WORDS.split())
 
 
 def suspect(name: str) -> bool:
     """Whether a word of a field's name is one that names a part of a block."""
-    return any(word.startswith(SUSPECT_WORDS) or "norm" in word for word in re.split(r"[^a-z0-9]+", name.lower()))
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return any(word in SUSPECT_WORDS or word.startswith(SUSPECT_BEGINNINGS) or "norm" in word for word in words)
 
 
 def switched_off(name: str, value: object) -> bool:
@@ -86,6 +88,8 @@ def read_json(path: Path, largest: int) -> dict:
         raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {largest:,}: this is some other file")
     try:
         value = json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
+    except BlockscopeError:
+        raise
     except (UnicodeDecodeError, RecursionError):
         raise BlockscopeError(f"{where} is not JSON text; download the file again") from None
     except json.JSONDecodeError as error:
@@ -169,9 +173,10 @@ class Fields:
 
     def judge_the_rest(self, family: str) -> None:
         """Fields that nobody asked for: harmless ones are noted, one that could change the computation is refused."""
-        rest = {name: value for name, value in self.values.items() if name not in self.asked | NO_EFFECT}
+        known = self.asked | NO_EFFECT
+        rest = {k: v for k, v in self.values.items() if k not in known and not switched_off(k, v)}
         for name, value in rest.items():
-            if suspect(name) and not switched_off(name, value):
+            if suspect(name):
                 raise self.fail(
                     f"{shown(name)} is {shown(value)}; {family} as known here has no such part, and it could change "
                     "the computation: remove the field if it has no effect"

@@ -3,6 +3,7 @@
 Everything is checked here, from the config and the headers alone; no weight is read before the model needs it.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -36,27 +37,22 @@ class Checkpoint:
 
 def open_folder(path: str | Path) -> Checkpoint:
     """Check a Hugging Face folder and open it. Raises BlockscopeError: one sentence, what is wrong and what to do."""
+    if not os.path.isdir(path):  # False too for what cannot be a path
+        raise BlockscopeError(f"there is no folder {shown(str(path), 200)}; expected one that holds {CONFIG}")
     path = Path(path)
-    name = path.resolve().name or str(path)
+    name = path.resolve().name
     try:
-        if not path.is_dir():
-            raise BlockscopeError(f"there is no folder {shown(str(path), 200)}; expected one that holds {CONFIG}")
         if not (path / CONFIG).exists():
             raise BlockscopeError(f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded")
         config, family, notes = _read_config(path / CONFIG)
-        found, more = _find_weights(path, name)
-        notes += more
-        sources, more = match(config, family, found, name)
-        notes += more
-        notes += _tied_head(config, found, name)
-        tokenizer, more = _find_tokenizer(path, config)
+        found, ignored = _find_weights(path, name)
+        sources, unread = match(config, family, found, name)
+        head = _tied_head(config, found, name)
+        tokenizer, about_tokens = _find_tokenizer(path, config)
+        tensors = Tensors(sources)
     except OSError as error:
         raise BlockscopeError(f"{name} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:
-        if isinstance(error, BlockscopeError):
-            raise
-        raise BlockscopeError(f"{shown(str(path), 200)} is not a path to a folder") from None  # a zero byte in it
-    return Checkpoint(name, path, config, Tensors(sources), tokenizer, tuple(notes + more))
+    return Checkpoint(name, path, config, tensors, tokenizer, (*notes, *ignored, *unread, *head, *about_tokens))
 
 
 def read_config(file: str | Path) -> Decoder.Config:

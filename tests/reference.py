@@ -1,0 +1,232 @@
+"""Tiny models of transformers, the independent witness: built, filled with distinct random values, saved, and recorded.
+
+A fresh model hides faults: its norm weights are all 1 and its biases all 0. So every parameter gets values of its own.
+Sizes are odd, unequal and no multiples of one another, so that no two axes can be swapped unseen; the prompt is longer
+than the window, and longer than what dynamic scaling starts at.
+"""
+
+import importlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
+
+HEADS, KV_HEADS, D_HEAD, D_MODEL, D_MLP, VOCAB, LAYERS, LENGTH, WINDOW = 6, 3, 10, 42, 66, 131, 3, 23, 5
+
+SIZES = {
+    "vocab_size": VOCAB,
+    "hidden_size": D_MODEL,
+    "intermediate_size": D_MLP,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": D_HEAD,
+    "max_position_embeddings": 512,
+    "rms_norm_eps": 1e-5,
+    "tie_word_embeddings": False,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,  # so that five pairs fall into all three zones
+}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+MIXED = ["sliding_attention", "full_attention", "sliding_attention"]
+
+# name -> (model_type, what differs from SIZES); rope settings in the old spelling, which every reader must know
+CASES = {
+    "llama": ("llama", {"rope_theta": 500_000.0}),
+    "llama-tied": ("llama", {"tie_word_embeddings": True, "num_key_value_heads": 2}),
+    "llama-one-kv-head": ("llama", {"num_key_value_heads": 1}),
+    "llama-heads-by-quotient": ("llama", {"head_dim": None, "hidden_size": 48}),
+    "llama-biases": ("llama", {"attention_bias": True, "mlp_bias": True, "rms_norm_eps": 1e-6}),
+    "llama-linear": ("llama", {"rope_scaling": {"rope_type": "linear", "factor": 3.0}}),
+    "llama-dynamic": ("llama", {"rope_scaling": {"type": "dynamic", "factor": 2.5}, "max_position_embeddings": 13}),
+    "llama-llama3": ("llama", {"rope_scaling": LLAMA3, "rope_theta": 10_000.0}),
+    "llama-yarn": ("llama", {"rope_scaling": YARN, "rope_theta": 10_000.0, "max_position_embeddings": 16_384}),
+    "llama-yarn-options": (
+        "llama",
+        {
+            "rope_scaling": YARN
+            | {"beta_fast": 20.0, "beta_slow": 2.0, "mscale": 0.707, "mscale_all_dim": 1.2, "truncate": False},
+            "max_position_embeddings": 16_384,
+        },
+    ),
+    "llama-yarn-factor": ("llama", {"rope_scaling": YARN | {"attention_factor": 0.8}, "max_position_embeddings": 16_384}),
+    "mistral": ("mistral", {"sliding_window": WINDOW}),
+    "mistral-full": ("mistral", {"sliding_window": None, "tie_word_embeddings": True, "num_key_value_heads": 2}),
+    "qwen2": ("qwen2", {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 1}),
+    "qwen2-tied": ("qwen2", {"tie_word_embeddings": True, "num_key_value_heads": 2, "rope_theta": 1_000_000.0}),
+    "qwen3": ("qwen3", {"rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6}),
+    "qwen3-mixed": (
+        "qwen3",
+        {
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "use_sliding_window": True,
+            "sliding_window": WINDOW,
+            "layer_types": MIXED,
+        },
+    ),
+}
+
+
+def config_json(case: str) -> dict:
+    """The config.json of a case, as a file of that family would spell it."""
+    model_type, changes = CASES[case]
+    values = {"model_type": model_type, **SIZES, **changes}
+    return {key: value for key, value in values.items() if not (key == "head_dim" and value is None)}
+
+
+def prompt(length: int = LENGTH, seed: int = 0) -> list[int]:
+    """Token numbers, all different, so that no position can stand for another."""
+    return torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:length].tolist()
+
+
+def build(values: dict, seed: int = 0):
+    """transformers' model of a config, eager attention, fp32, every parameter and saved buffer a random value of its own."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = json.loads(json.dumps(values))  # transformers rewrites the dicts that it is given
+    model_type = values.pop("model_type")
+    config = AutoConfig.for_model(model_type, **values)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, tensor in model.state_dict().items():  # in a fixed order; a tied head is the embedding itself
+            noise = torch.randn(tensor.shape, generator=generator)
+            if name.endswith("embed_tokens.weight"):
+                tensor.copy_(0.05 * noise)  # small, so that the eps of the first norm can be told from another
+            elif tensor.ndim == 1:
+                tensor.copy_(0.4 * noise if name.endswith("bias") else 1 + 0.4 * noise)
+            else:
+                tensor.copy_(1.5 * noise / tensor.shape[1] ** 0.5)
+    return model
+
+
+def write(case: str, folder: Path, seed: int = 0):
+    """Save a case as transformers does (its own spelling of the config) and return transformers' model."""
+    model = build(config_json(case), seed)
+    model.save_pretrained(folder)
+    return model
+
+
+@dataclass
+class Recording:
+    """transformers' own intermediate tensors under our tap names, [batch, pos, ...]."""
+
+    taps: dict[str, Tensor]
+
+    def keep(self, name: str, tensor: Tensor) -> None:
+        assert name not in self.taps, f"{name} was recorded twice"
+        self.taps[name] = tensor.detach().clone()
+
+
+@torch.no_grad()
+def record(model, ids: list[int]) -> dict[str, Tensor]:
+    """Run transformers' model on `ids` and note its tensors with forward hooks, attention maps and a watched rotation."""
+    kept, handles = Recording({}), []
+    blocks, config = model.model.layers, model.config
+    d_head = blocks[0].self_attn.head_dim
+
+    def after(module, name, reshape=lambda x: x):
+        handles.append(
+            module.register_forward_hook(
+                lambda m, i, out: kept.keep(name, reshape(out[0] if isinstance(out, tuple) else out))
+            )
+        )
+
+    def before(module, name, reshape=lambda x: x):
+        handles.append(
+            module.register_forward_pre_hook(
+                lambda m, args, kwargs: kept.keep(name, reshape(args[0] if args else kwargs["hidden_states"])),
+                with_kwargs=True,
+            )
+        )
+
+    def heads(x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, d_head))
+
+    for i, block in enumerate(blocks):
+        at, attn, mlp = f"blocks.{i}.", block.self_attn, block.mlp
+        before(block, at + "hook_resid_pre")
+        after(block.input_layernorm, at + "ln1.hook_out")
+        after(attn.q_proj, at + "attn.hook_q", heads)
+        after(attn.k_proj, at + "attn.hook_k", heads)
+        after(attn.v_proj, at + "attn.hook_v", heads)
+        if hasattr(attn, "q_norm"):
+            after(attn.q_norm, at + "attn.q_norm.hook_out")
+            after(attn.k_norm, at + "attn.k_norm.hook_out")
+        before(attn.o_proj, at + "attn.hook_z", heads)
+        after(attn, at + "hook_attn_out")
+        before(block.post_attention_layernorm, at + "hook_resid_mid")
+        after(block.post_attention_layernorm, at + "ln2.hook_out")
+        after(mlp.gate_proj, at + "mlp.hook_pre")
+        after(mlp.up_proj, at + "mlp.hook_pre_linear")
+        after(mlp.act_fn, at + "mlp.hook_act")
+        before(mlp.down_proj, at + "mlp.hook_post")
+        after(mlp, at + "hook_mlp_out")
+        after(block, at + "hook_resid_post")
+    after(model.model.norm, "ln_final.hook_out")
+
+    module = importlib.import_module(type(model).__module__)
+    rotate, turn = module.apply_rotary_pos_emb, iter(range(len(blocks)))
+
+    def watched(q, k, *args, **kwargs):
+        rot_q, rot_k = rotate(q, k, *args, **kwargs)
+        layer = next(turn)
+        kept.keep(f"blocks.{layer}.attn.hook_rot_q", rot_q.transpose(1, 2))
+        kept.keep(f"blocks.{layer}.attn.hook_rot_k", rot_k.transpose(1, 2))
+        return rot_q, rot_k
+
+    try:
+        with patch.object(module, "apply_rotary_pos_emb", watched):
+            output = model(torch.tensor([ids]), output_attentions=True, use_cache=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for i, pattern in enumerate(output.attentions):
+        kept.keep(f"blocks.{i}.attn.hook_pattern", pattern)
+    kept.keep("logits", output.logits)
+    assert config._attn_implementation == "eager"
+    return kept.taps
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two tensors are apart: `worst` is the largest |a - b| as a share of the largest |b|."""
+
+    tap: str
+    worst: float
+    largest: float
+    relative_norm: float
+    cosine: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tap}: max abs {self.largest:.3g} ({self.worst:.3g} of the largest value), "
+            f"relative norm {self.relative_norm:.3g}, cosine {self.cosine:.9f}"
+        )
+
+
+def difference(tap: str, ours: Tensor, theirs: Tensor) -> Difference:
+    assert ours.shape == theirs.shape, f"{tap}: shape {list(ours.shape)}, expected {list(theirs.shape)}"
+    a, b = ours.double().flatten(), theirs.double().flatten()
+    gap = (a - b).abs().max().item()
+    cosine = torch.dot(a, b) / (a.norm() * b.norm())
+    return Difference(tap, gap / b.abs().max().item(), gap, ((a - b).norm() / b.norm()).item(), cosine.item())
+
+
+def faults(ours: dict[str, Tensor], theirs: dict[str, Tensor], tolerance: float) -> list[Difference]:
+    """The taps that differ by more than `tolerance` of their largest value (NaN differs), in the order of the model."""
+    found = [difference(tap, ours[tap], theirs[tap]) for tap in theirs]
+    return [d for d in found if not d.worst <= tolerance]
