@@ -1,58 +1,18 @@
-"""config.json -> model config: spellings, defaults, refusals. The figures were measured on transformers 5.24."""
+"""config.json -> model config: sizes, heads, norms, biases, windows, defaults and refusals of each family."""
 
 import copy
-import json
 import random
 import time
 import tracemalloc
 
 import pytest
 import torch
-from reference import CASES, SIZES, YARN, build, config_json
+from configs import attn, config, notes, refusal, values
 
 from model.checkpoints.families import FAMILIES, config_of
 from model.errors import BlockscopeError
 from model.masks import Causal, Sliding
 from model.norms import RMSNorm
-
-LLAMA31 = {
-    "factor": 8.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192,
-    "rope_type": "llama3",
-}
-
-
-def values(model_type="llama", without=(), **changes):
-    """A valid config.json with some fields changed or left out."""
-    whole = {"model_type": model_type, **SIZES, **changes}
-    return {key: value for key, value in whole.items() if key not in without}
-
-
-def config(model_type="llama", without=(), **changes):
-    return config_of(values(model_type, without, **changes))[0]
-
-
-def notes(model_type="llama", without=(), **changes):
-    return " | ".join(config_of(values(model_type, without, **changes))[2])
-
-
-def refusal(model_type="llama", without=(), **changes) -> str:
-    with pytest.raises(BlockscopeError) as caught:
-        config_of(values(model_type, without, **changes))
-    sentence = str(caught.value)
-    assert sentence.startswith("config.json") and "\n" not in sentence and len(sentence) < 400
-    return sentence
-
-
-def attn(model, layer=0):
-    return model.blocks[layer].attn
-
-
-def frequencies(model, length=1):
-    return attn(model).rope.frequencies(length)
-
 
 # ---- which model ----------------------------------------------------------------------------------------------------
 
@@ -89,148 +49,6 @@ def test_absurd_sizes_are_refused_at_once_and_allocate_nothing():
 def test_encoder_decoders_and_quantised_weights_are_refused():
     assert "is_encoder_decoder" in refusal(is_encoder_decoder=True)
     assert "quantised" in refusal(quantization_config={"quant_method": "gptq", "bits": 4})
-
-
-# ---- rope: two homes ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "spelling",
-    [
-        {"rope_theta": 500_000.0},
-        {"rope_parameters": {"rope_type": "default", "rope_theta": 500_000.0}},
-        {"rope_theta": 500_000.0, "rope_parameters": {"rope_type": "default", "rope_theta": 500_000}},
-        {"rope_theta": 500_000, "rope_scaling": None, "torch_dtype": "bfloat16"},
-        {"rope_theta": 500_000, "rope_scaling": {"rope_type": None}, "dtype": "bfloat16"},
-        {"rope_theta": 500_000, "rope_scaling": {"type": "default", "rope_type": "default"}, "rope_parameters": None},
-    ],
-)
-def test_rope_base_is_found_in_either_home(spelling):
-    rope, factor = frequencies(config(head_dim=8, **spelling))
-    assert rope[1].item() == pytest.approx(0.0376060, abs=1e-7)  # 500000 ** (-2 / 8)
-    assert factor == 1
-
-
-def test_homes_that_disagree_are_both_named():
-    sentence = refusal(rope_theta=500_000, rope_parameters={"rope_theta": 10_000})
-    assert "rope_theta is 500000" in sentence and "rope_parameters.rope_theta is 10000" in sentence
-    sentence = refusal(rope_scaling={"type": "linear", "factor": 4}, rope_parameters={"rope_type": "yarn", "factor": 4})
-    assert "rope_scaling.type is 'linear'" in sentence and "rope_parameters.rope_type is 'yarn'" in sentence
-
-
-def test_a_missing_base_is_the_default_and_reported():
-    assert attn(config()).rope.base == 10_000
-    assert "rope_theta is not given: 10000 is used" in notes()
-    assert "rope_theta" not in notes(rope_theta=10_000)
-
-
-@pytest.mark.parametrize("block", ["rope_scaling", "rope_parameters"])
-def test_unknown_rope_types_are_refused_by_name(block):
-    assert "'su'" in refusal(**{block: {"type": "su", "factor": 4}})
-    sentence = refusal(**{block: {"rope_type": "proportional"}})
-    assert "'proportional'" in sentence and "llama3" in sentence
-    assert "rope_type is ['linear']" in refusal(**{block: {"rope_type": ["linear"]}})
-    assert "expected null or an object" in refusal(**{block: "linear"})
-
-
-def test_the_old_and_new_name_of_the_type():
-    both = {"type": "linear", "rope_type": "linear", "factor": 4}
-    assert attn(config(rope_scaling=both)).rope.scaling.factor == 4
-    sentence = refusal(rope_scaling={"type": "linear", "rope_type": "yarn", "factor": 4})
-    assert "rope_scaling.type is 'linear'" in sentence and "rope_scaling.rope_type is 'yarn'" in sentence
-
-
-@pytest.mark.parametrize("factor", [None, 0, 0.5, -4, "4", True, float("inf"), float("nan"), 10**400])
-def test_a_scaling_factor_must_stretch(factor):
-    assert "factor" in refusal(rope_scaling={"type": "linear", "factor": factor})
-
-
-def test_fields_of_another_scaling_are_refused():
-    assert "short_factor" in refusal(rope_scaling={"type": "linear", "factor": 2, "short_factor": [1, 2]})
-    assert "mrope_section" in refusal(rope_scaling={"type": "default", "mrope_section": [1, 2, 2]})
-    assert "factor" in refusal(rope_scaling={"factor": 4})  # a type must be said
-    assert "full_attention" in refusal("qwen3", rope_parameters={"full_attention": {"rope_theta": 1e6}})
-    assert "partial_rotary_factor" in refusal(partial_rotary_factor=0.5)
-    assert config(partial_rotary_factor=1.0) == config()
-
-
-def test_dynamic_starts_at_the_models_own_context():
-    scaling = attn(config(rope_scaling={"type": "dynamic", "factor": 2}, max_position_embeddings=64)).rope.scaling
-    assert scaling.original == 64
-    assert "original_max_position_embeddings" in refusal(
-        rope_scaling={"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32}, max_position_embeddings=64
-    )
-
-
-# ---- rope: the tables -----------------------------------------------------------------------------------------------
-
-
-def test_llama3_table_of_a_64_wide_head():
-    scaled = {**LLAMA31, "factor": 32.0}
-    rope, _ = frequencies(config(head_dim=64, rope_theta=500_000.0, rope_scaling=scaled, hidden_size=96))
-    plain, _ = frequencies(config(head_dim=64, rope_theta=500_000.0, hidden_size=96))
-    ratio = rope / plain
-    assert torch.equal(rope[:15], plain[:15])
-    torch.testing.assert_close(ratio[18:], torch.full((14,), 1 / 32), rtol=1e-6, atol=0)
-    torch.testing.assert_close(
-        rope[15:18], torch.tensor([1.29054801e-3, 4.29556705e-4, 9.70828623e-5]), rtol=2e-6, atol=0
-    )
-    torch.testing.assert_close(ratio[15:18], torch.tensor([0.605573, 0.303742, 0.103448]), rtol=0, atol=1e-6)
-
-
-def test_llama3_table_of_a_128_wide_head_with_the_old_key():
-    scaled = {("type" if key == "rope_type" else key): value for key, value in LLAMA31.items()}
-    rope, _ = frequencies(config(head_dim=128, rope_theta=500_000.0, rope_scaling=scaled))
-    plain, _ = frequencies(config(head_dim=128, rope_theta=500_000.0))
-    assert torch.equal(rope[:29], plain[:29])
-    torch.testing.assert_close(rope[35:], plain[35:] / 8, rtol=1e-6, atol=0)
-    assert rope[32].item() == pytest.approx(5.24846022e-4, rel=2e-6)
-
-
-def test_yarn_table_factor_and_rounded_ends():
-    yarn = YARN | {"factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0}
-    for truncate, expected in ((False, [1, 0.905551, 0.801443, 0.697335]), (True, [1, 0.903125, 0.80625, 0.709375])):
-        model = config(head_dim=64, rope_theta=150_000.0, rope_scaling=yarn | {"truncate": truncate})
-        rope, factor = frequencies(model)
-        plain, _ = frequencies(config(head_dim=64, rope_theta=150_000.0))
-        torch.testing.assert_close((rope / plain)[8:12], torch.tensor(expected), rtol=0, atol=2e-6)
-        assert factor == pytest.approx(1.346574, abs=1e-6)
-
-
-def test_yarn_attention_factor_is_read_not_derived():
-    assert frequencies(config(rope_scaling=YARN | {"attention_factor": 1.0}))[1] == 1.0
-    assert frequencies(config(rope_scaling=YARN))[1] == pytest.approx(1.138629, abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"rope_type": "default", "rope_theta": 1e6},
-        {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e4},
-        {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4},
-        {**LLAMA31, "rope_theta": 5e5},
-        YARN | {"rope_theta": 1e6},
-        YARN | {"rope_theta": 1e4, "beta_fast": 16.0, "beta_slow": 3.0, "truncate": False},
-        YARN | {"rope_theta": 1e4, "mscale": 1.0, "mscale_all_dim": 0.5},
-        YARN | {"rope_theta": 1e4, "mscale": 0.0, "mscale_all_dim": 0.5, "factor": 1.0},
-        YARN | {"rope_theta": 1e4, "original_max_position_embeddings": 32},  # the ramp starts before pair 0
-    ],
-    ids=lambda s: s["rope_type"],
-)
-@pytest.mark.parametrize("width", [10, 64])
-def test_tables_equal_transformers(settings, width):
-    given = values(head_dim=width, max_position_embeddings=16_384, rope_parameters=settings)
-    theirs = build({**given, "num_hidden_layers": 1}).model.rotary_emb
-    rope, factor = frequencies(config_of(copy.deepcopy(given))[0])
-    torch.testing.assert_close(rope, theirs.inv_freq, rtol=1e-6, atol=0)
-    assert factor == pytest.approx(theirs.attention_scaling, rel=1e-7)
-
-
-def test_angles_stay_fp32_in_a_bf16_model():
-    block = config(head_dim=8).blocks[0].attn.build().to(torch.bfloat16)
-    cos, _ = block.rope(torch.tensor([256, 257]), 258)
-    assert cos.dtype == torch.float32
-    torch.testing.assert_close(cos[:, 0], torch.tensor([-0.039791, 0.819306]), rtol=0, atol=1e-6)
 
 
 # ---- heads ----------------------------------------------------------------------------------------------------------
@@ -447,109 +265,6 @@ def test_hostile_text_in_a_config_stays_text_and_short():
     evil = "<img src=x onerror=alert(1)>" * 20
     assert len(refusal(hidden_act=evil)) < 250
     assert len(notes(**{evil: 1})) < 500
-
-
-# ---- files as published ---------------------------------------------------------------------------------------------
-
-COMMON = {
-    "attention_dropout": 0.0,
-    "hidden_act": "silu",
-    "initializer_range": 0.02,
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.40.0",
-    "use_cache": True,
-}
-PUBLISHED = {  # (layers, heads, KV heads, head width, context) as the model cards give them
-    "llama-2-7b": (
-        (32, 32, 32, 128, 4096),
-        {
-            "_name_or_path": "meta-llama/Llama-2-7b-hf", "architectures": ["LlamaForCausalLM"], "bos_token_id": 1,
-            "eos_token_id": 2, "hidden_size": 4096, "intermediate_size": 11008, "max_position_embeddings": 4096,
-            "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 32,
-            "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": None, "tie_word_embeddings": False,
-            "vocab_size": 32000,
-        },
-    ),
-    "llama-3.1-8b": (
-        (32, 32, 8, 128, 131072),
-        {
-            "architectures": ["LlamaForCausalLM"], "attention_bias": False, "bos_token_id": 128000,
-            "eos_token_id": [128001, 128008, 128009], "hidden_size": 4096, "intermediate_size": 14336,
-            "max_position_embeddings": 131072, "mlp_bias": False, "model_type": "llama", "num_attention_heads": 32,
-            "num_hidden_layers": 32, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
-            "rope_scaling": LLAMA31, "rope_theta": 500000.0, "tie_word_embeddings": False, "vocab_size": 128256,
-        },
-    ),
-    "smollm2-135m": (
-        (30, 9, 3, 64, 8192),
-        {
-            "architectures": ["LlamaForCausalLM"], "attention_bias": False, "bos_token_id": 1, "eos_token_id": 2,
-            "hidden_size": 576, "intermediate_size": 1536, "is_llama_config": True, "max_position_embeddings": 8192,
-            "mlp_bias": False, "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 30,
-            "num_key_value_heads": 3, "pad_token_id": 2, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
-            "rope_interleaved": False, "rope_scaling": None, "rope_theta": 100000, "tie_word_embeddings": True,
-            "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}}, "vocab_size": 49152,
-        },
-    ),
-    "mistral-7b-v0.1": (
-        (32, 32, 8, 128, 32768),
-        {
-            "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_size": 4096,
-            "intermediate_size": 14336, "max_position_embeddings": 32768, "model_type": "mistral",
-            "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05,
-            "rope_theta": 10000.0, "sliding_window": 4096, "tie_word_embeddings": False, "vocab_size": 32000,
-        },
-    ),
-    "mistral-nemo": (
-        (40, 32, 8, 128, 131072),
-        {
-            "architectures": ["MistralForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "head_dim": 128,
-            "hidden_size": 5120, "intermediate_size": 14336, "max_position_embeddings": 131072,
-            "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 40, "num_key_value_heads": 8,
-            "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": None, "tie_word_embeddings": False,
-            "vocab_size": 131072,
-        },
-    ),
-    "qwen2.5-0.5b": (
-        (24, 14, 2, 64, 32768),
-        {
-            "architectures": ["Qwen2ForCausalLM"], "bos_token_id": 151643, "eos_token_id": 151645,
-            "hidden_size": 896, "intermediate_size": 4864, "max_position_embeddings": 32768,
-            "max_window_layers": 21, "model_type": "qwen2", "num_attention_heads": 14, "num_hidden_layers": 24,
-            "num_key_value_heads": 2, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "sliding_window": 32768,
-            "tie_word_embeddings": True, "use_mrope": False, "use_sliding_window": False, "vocab_size": 151936,
-        },
-    ),
-    "qwen3-0.6b": (
-        (28, 16, 8, 128, 40960),
-        {
-            "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "bos_token_id": 151643,
-            "eos_token_id": 151645, "head_dim": 128, "hidden_size": 1024, "intermediate_size": 3072,
-            "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
-            "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
-            "rope_scaling": None, "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": True,
-            "use_sliding_window": False, "vocab_size": 151936,
-        },
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_published_files_open_without_a_word(name):
-    expected, given = PUBLISHED[name]
-    model, _, said = config_of(COMMON | given)
-    a = attn(model)
-    assert (model.n_layers, a.n_heads, a.n_kv_heads, a.d_head, model.context) == expected
-    assert said == [] or said == ["rope_theta is not given: 10000 is used (what these families default to)"]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_transformers_saves_reads_as_what_it_was_given(case, tmp_path):
-    theirs = build({**config_json(case)}).config
-    theirs.save_pretrained(tmp_path)
-    saved = json.loads((tmp_path / "config.json").read_text())
-    assert "rope_parameters" in saved and "rope_theta" not in saved  # the new spelling, without the old keys
-    assert config_of(saved)[0] == config_of(config_json(case))[0]
 
 
 def test_any_value_in_any_field_opens_or_is_refused_in_one_sentence():

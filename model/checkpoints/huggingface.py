@@ -4,7 +4,7 @@ Everything is checked here, from the config and the headers alone; no weight is 
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import torch
@@ -46,8 +46,8 @@ def open_folder(path: str | Path) -> Checkpoint:
             raise BlockscopeError(f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded")
         config, family, notes = _read_config(path / CONFIG)
         found, ignored = _find_weights(path, name)
+        config, head = _settle_head(config, found, name)
         sources, unread = match(config, family, found, name)
-        head = _tied_head(config, found, name)
         tokenizer, about_tokens = _find_tokenizer(path, config)
         tensors = Tensors(sources)
     except OSError as error:
@@ -145,24 +145,24 @@ def _read_shards(path: Path, name: str, placed: dict[str, str], shards: list[str
     }
 
 
-def _tied_head(config: Decoder.Config, found: dict[str, Source], name: str) -> list[str]:
-    """A file may carry the unembedding although it is tied: said so, and whether it is the embedding's copy."""
+def _settle_head(config: Decoder.Config, found: dict[str, Source], name: str) -> tuple[Decoder.Config, list[str]]:
+    """A file may carry an unembedding although its config ties it: a copy is not read; another matrix unties the model,
+    as transformers 5 does (4 used the embedding)."""
     prefix = find_prefix(found, name)
-    head = found.get(PREFIXES[prefix])
-    if not config.tied or head is None:
-        return []
-    both = Tensors({"head": head, "embed": found[f"{prefix}embed_tokens.weight"]})
-    same = head.shape == both.shape("embed") and both.dtype("head") == both.dtype("embed") and _same_bytes(both)
-    if same:
-        return [f"{head.name} is a copy of the embedding, to which the config ties it; it is not read"]
-    return [
-        f"{head.name} differs from the embedding, to which the config ties it; it is not read: the embedding is used"
+    head, embedding = found.get(PREFIXES[prefix]), found.get(f"{prefix}embed_tokens.weight")
+    if not config.tied or head is None or embedding is None:
+        return config, []
+    if (head.shape, head.dtype) == (embedding.shape, embedding.dtype) and _same_bytes(head, embedding):
+        return config, [f"{head.name} is a copy of the embedding, to which the config ties it; it is not read"]
+    return replace(config, tied=False), [
+        f"{head.name} differs from the embedding, to which the config ties it; the file's own is used, not the embedding"
     ]
 
 
-def _same_bytes(both: Tensors, rows: int = 4096) -> bool:
+def _same_bytes(head: Source, embedding: Source, rows: int = 4096) -> bool:
     """Compared in slices as bits (NaN equals itself), stopping at the first difference."""
-    a, b = (both.read(name).view(torch.uint8) for name in ("head", "embed"))
+    pair = Tensors({"head": head, "embedding": embedding})
+    a, b = (pair.read(name).view(torch.uint8) for name in pair)
     return all(torch.equal(a[i : i + rows], b[i : i + rows]) for i in range(0, len(a), rows))
 
 

@@ -67,7 +67,7 @@ def match(
             )
     rest = [name for name in found if name not in set(theirs.values())]
     if config.tied and PREFIXES[prefix] in rest:
-        rest.remove(PREFIXES[prefix])  # judged by its values, in huggingface.py
+        rest.remove(PREFIXES[prefix])  # found to be a copy, in huggingface.py
     harmless = [name for name in rest if BUFFERS.search(name) or OTHER_TOWERS.match(name)]
     if surplus := [name for name in rest if name not in harmless]:
         raise BlockscopeError(
