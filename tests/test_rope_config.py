@@ -58,9 +58,20 @@ def test_the_old_and_new_name_of_the_type():
     assert "rope_scaling.type is 'linear'" in sentence and "rope_scaling.rope_type is 'yarn'" in sentence
 
 
-@pytest.mark.parametrize("factor", [None, 0, 0.5, -4, "4", True, float("inf"), float("nan"), 10**400])
+@pytest.mark.parametrize("factor", [None, 0, 0.5, -4, 1e300, "4", True, float("inf"), float("nan"), 10**400])
 def test_a_scaling_factor_must_stretch(factor):
     assert "factor" in refusal(rope_scaling={"type": "linear", "factor": factor})
+
+
+@pytest.mark.parametrize("base", [0, 1, -10_000, 1e300, "10000", True, [1]])
+def test_a_base_must_be_above_one(base):
+    assert "rope_theta" in refusal(rope_theta=base)
+
+
+def test_dynamic_scaling_needs_two_pairs():
+    assert "head_dim is 2" in refusal(head_dim=2, rope_scaling={"type": "dynamic", "factor": 2})
+    assert "head_dim is 2" not in refusal(head_dim=2, rope_scaling={"type": "su", "factor": 2})
+    assert attn(config(head_dim=2, rope_scaling={"type": "linear", "factor": 2})).rope.d == 2
 
 
 def test_fields_of_another_scaling_are_refused():

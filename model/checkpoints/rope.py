@@ -11,6 +11,7 @@ from model.checkpoints.fields import Fields, listed, shown
 from model.positions import Dynamic, Linear, Llama3, Rope, Yarn
 
 DEFAULT_BASE = 10_000.0
+LARGEST_BASE, LARGEST_FACTOR = 1e15, 1e6  # far above any published model, and no power of them overflows
 BLOCKS = ("rope_parameters", "rope_scaling")
 ORIGINAL = "original_max_position_embeddings"
 
@@ -24,6 +25,8 @@ def read_rope(fields: Fields, width: int, context: int) -> Rope.Config:
     if not isinstance(kind, str) or kind not in SCALING_READERS:
         raise inner.fail(f"rope_type is {shown(kind)}; the types known here are {', '.join(SCALING_READERS)}")
     base = inner.number("rope_theta", DEFAULT_BASE, "what these families default to")
+    if not 1 < base <= LARGEST_BASE:
+        raise inner.fail(f"rope_theta is {base:g}; expected a number above 1, at most {LARGEST_BASE:g}")
     inner.only("partial_rotary_factor", (1, 1.0), "the blocks of this model_type rotate whole heads")
     scaling = SCALING_READERS[kind](inner, context)
     if unread := {k: v for k, v in settings.items() if k not in inner.asked and v is not None}:
@@ -31,6 +34,8 @@ def read_rope(fields: Fields, width: int, context: int) -> Rope.Config:
     fields.notes += inner.notes
     if width % 2:
         raise fields.fail(f"head_dim is {width}; a rotary width must be even, because coordinates turn in pairs")
+    if width == 2 and kind == "dynamic":
+        raise fields.fail("head_dim is 2; dynamic scaling needs at least 4: its exponent is d / (d - 2)")
     return Rope.Config(d=width, base=base, pairing="half", scaling=scaling)
 
 
@@ -114,8 +119,8 @@ def _yarn(inner: Fields, context: int) -> Yarn:
 
 def _factor(inner: Fields) -> float:
     factor = inner.number("factor")
-    if factor < 1:
-        raise inner.fail(f"factor is {factor:g}; expected at least 1: a scaling stretches the context")
+    if not 1 <= factor <= LARGEST_FACTOR:
+        raise inner.fail(f"factor is {factor:g}; expected 1 to {LARGEST_FACTOR:g}: a scaling stretches the context")
     return factor
 
 
