@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from model.attention import Attention
+from model.block import PreNorm
 from model.checkpoints.families import FAMILIES, config_of
 from model.checkpoints.fields import listed
 from model.checkpoints.huggingface import CONFIG, TOKENIZER, WEIGHTS
@@ -19,6 +20,8 @@ from model.checkpoints.tensors import DTYPES
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.masks import Sliding
+from model.mlp import SwiGLU
+from model.norms import NormConfig
 from model.positions import Dynamic, Linear, Llama3, Rope, Yarn
 
 ARCHITECTURES = {
@@ -59,7 +62,7 @@ def save_folder(
 
 def config_values(config: Decoder.Config) -> dict:
     """The config.json of the first model_type that reads back as exactly this config."""
-    for kind, architecture in ARCHITECTURES.items():
+    for kind, architecture in ARCHITECTURES.items() if all(map(_speakable, config.blocks)) else ():
         values = {"architectures": [architecture], "model_type": kind, **_fields(config, kind)}
         with contextlib.suppress(BlockscopeError):  # this type has no words for it; the next may
             if config_of(values)[0] == config:
@@ -67,6 +70,17 @@ def config_values(config: Decoder.Config) -> dict:
     raise BlockscopeError(
         f"no Hugging Face model_type of {', '.join(ARCHITECTURES)} describes this model; look at its norms, QK-norm "
         "(per head only), pairing (half only), scale, biases and windows"
+    )
+
+
+def _speakable(block: object) -> bool:
+    """Whether the block has the parts that these four families name, before any of their fields is read."""
+    return (
+        isinstance(block, PreNorm.Config)
+        and isinstance(block.ln1, NormConfig)
+        and isinstance(block.attn, Attention.Config)
+        and isinstance(block.attn.rope, Rope.Config)
+        and isinstance(block.mlp, SwiGLU.Config)
     )
 
 
