@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from model.attention import TILE_BYTES
 from model.counting import parameters_of
 from model.lm import Decoder
+from model.scores import TILE_BYTES
 from model.taps import capture
 
 

@@ -26,5 +26,5 @@ def parameters_of(config) -> int:
 def count_config(config: Decoder.Config) -> Count:
     """Equal blocks are built once and multiplied."""
     blocks = sum(parameters_of(block) * times for block, times in Counter(config.blocks).items())
-    embeddings = config.d_vocab * config.d_model * (1 if config.tied else 2)
-    return Count(embeddings + blocks + parameters_of(config.ln_final))
+    embeddings = config.d_vocab * (config.d_model * (1 if config.tied else 2) + config.unembed_bias)
+    return Count(embeddings + blocks + sum(map(parameters_of, filter(None, (config.ln_final, config.positions)))))

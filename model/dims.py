@@ -11,6 +11,7 @@ AXES = {
     "d_head": "width of one head",
     "pair": "rotated pair of coordinates of a head",
     "d_mlp": "neuron of the MLP",
+    "d_latent": "width of a compressed query or key/value vector (multi-head latent attention)",
     "expert": "expert of a mixture",
     "topk": "rank among the chosen experts",
     "d_vocab": "entry of the vocabulary",

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from model.block import Parallel, PostNorm
+from model.softmax import SinkSoftmax, Softmax
 from model.taps import Collect, Recorder, Tile, recording, taps_of
 
 
@@ -29,16 +31,12 @@ class Equation:
     taps: tuple[str, ...]
     sides: Callable[[list[Tensor], nn.Module], tuple[Tensor, Tensor]]
     exact: bool = False
-
-
-def _pair_norms(x: Tensor, rope: nn.Module) -> Tensor:
-    d = rope.config.d
-    return torch.hypot(*rope.pairs(x[..., :d].float()))
+    only: Callable[[nn.Module], bool] = lambda block: True  # which blocks it speaks of
 
 
 def _rotation(taps: list[Tensor], block: nn.Module) -> tuple[Tensor, Tensor]:
-    magnitude = block.attn.rope.config.frequencies(taps[0].shape[1])[1]
-    return _pair_norms(taps[1], block.attn.rope), magnitude * _pair_norms(taps[0], block.attn.rope)
+    before, after = (torch.hypot(*block.attn.rope.pairs(block.attn.rotated(t).float())) for t in taps)
+    return after, before * block.attn.rope.config.frequencies(taps[0].shape[1])[1]
 
 
 def _unit_rms(name: str) -> Callable[[list[Tensor], nn.Module], tuple[Tensor, Tensor]]:
@@ -54,12 +52,22 @@ UNIT_RMS = "rms(normalized) = √(1 − ε/scale²)"  # exactly 1 but for the ep
 
 EQUATIONS = (
     Equation("attention adds", "resid_mid = resid_pre + attn_out", ("hook_resid_mid", "hook_resid_pre", "hook_attn_out"),
-             lambda t, b: (t[0], t[1] + t[2]), exact=True),
+             lambda t, b: (t[0], t[1] + t[2]), True, lambda b: not isinstance(b, PostNorm)),
     Equation("MLP adds", "resid_post = resid_mid + mlp_out", ("hook_resid_post", "hook_resid_mid", "hook_mlp_out"),
-             lambda t, b: (t[0], t[1] + t[2]), exact=True),
+             lambda t, b: (t[0], t[1] + t[2]), True, lambda b: not isinstance(b, PostNorm)),
+    Equation("attention adds", "resid_mid = ln1(resid_pre + attn_out)", ("hook_resid_mid", "hook_resid_pre", "hook_attn_out"),
+             lambda t, b: (t[0], b.ln1(t[1] + t[2])), True, lambda b: isinstance(b, PostNorm)),
+    Equation("MLP adds", "resid_post = ln2(resid_mid + mlp_out)", ("hook_resid_post", "hook_resid_mid", "hook_mlp_out"),
+             lambda t, b: (t[0], b.ln2(t[1] + t[2])), True, lambda b: isinstance(b, PostNorm)),
+    Equation("both add", "resid_post = resid_pre + attn_out + mlp_out",
+             ("hook_resid_post", "hook_resid_pre", "hook_attn_out", "hook_mlp_out"),
+             lambda t, b: (t[0], t[1] + t[2] + t[3]), True, lambda b: isinstance(b, Parallel)),
     Equation("gate times up", "post = act · pre_linear", ("mlp.hook_post", "mlp.hook_act", "mlp.hook_pre_linear"),
              lambda t, b: (t[0], t[1] * t[2]), exact=True),
-    Equation("pattern sums to 1", "Σ_key pattern = 1", ("row sums",), lambda t, b: (t[0], torch.ones_like(t[0]))),
+    Equation("pattern sums to 1", "Σ_key pattern = 1", ("row sums",), lambda t, b: (t[0], torch.ones_like(t[0])),
+             only=lambda b: isinstance(b.attn.softmax, Softmax)),
+    Equation("pattern and sink sum to 1", "Σ_key pattern = 1 − sink", ("row sums", "attn.hook_sink"),
+             lambda t, b: (t[0], 1 - t[1]), only=lambda b: isinstance(b.attn.softmax, SinkSoftmax)),
     Equation("rotation keeps lengths", "|rot(q)| = |q| per pair", ("q", "attn.hook_rot_q"), _rotation),
     Equation("ln1 has unit RMS", UNIT_RMS, ("ln1.hook_normalized", "ln1.hook_scale"), _unit_rms("ln1")),
     Equation("ln2 has unit RMS", UNIT_RMS, ("ln2.hook_normalized", "ln2.hook_scale"), _unit_rms("ln2")),
@@ -69,8 +77,9 @@ EQUATIONS = (
 def check(block: nn.Module, x: Tensor, place=None) -> list[Identity]:
     """Run one block on x [batch, pos, d_model] and measure every identity whose taps it has."""
     have = taps_of(block)
-    aliases = {"q": "attn.q_norm.hook_out" if "attn.q_norm.hook_out" in have else "attn.hook_q"}
-    wanted = {aliases.get(t, t) for e in EQUATIONS for t in e.taps} & set(have)
+    aliases = {"q": f"attn.{block.attn.before_rotation}"}
+    equations = [e for e in EQUATIONS if e.only(block)]
+    wanted = {aliases.get(t, t) for e in equations for t in e.taps} & set(have)
     sums: list[Tensor] = []  # row sums are taken tile by tile: the pattern itself may be too large to keep
 
     def watch(pattern: Tensor, tile: Tile) -> None:
@@ -82,10 +91,11 @@ def check(block: nn.Module, x: Tensor, place=None) -> list[Identity]:
         block(x, place)
     found = {name: collect.value for name, collect in keep.items()} | {"row sums": torch.cat(sums, dim=-1)}
     results = []
-    for equation in EQUATIONS:
+    for equation in equations:
         names = [aliases.get(t, t) for t in equation.taps]
         if all(name in found for name in names):
-            left, right = equation.sides([found[name] for name in names], block)
+            with torch.no_grad():
+                left, right = equation.sides([found[name] for name in names], block)
             results.append(_measure(equation, left, right, x.dtype))
     return results
 

@@ -23,19 +23,37 @@ class NormConfig:
             raise BlockscopeError(f"norm eps must lie in [0, 1), got {self.eps}")
 
 
-def _norm_taps(module: nn.Module, dims: str, axes: int, scale: str, normalized: str) -> None:
-    outer = dims.split()[:-axes]
-    module.hook_scale = Tap(" ".join([*outer, *["1"] * axes]), "positive", scale)
-    module.hook_normalized = Tap(dims, "signed", normalized)
-    module.hook_out = Tap(dims, "signed", "after the gain: what the next projection reads")
+class Norm(nn.Module):
+    """Base: taps and shapes. `dims` names the axes of x where the norm stands; statistics run over the last `axes` of
+    them, whose sizes multiply to d: "batch pos d_model" and 1 in the residual stream, "batch pos head d_head" and 1
+    (each head) or 2 (all heads together) on q and k."""
+
+    def __init__(self, d: int, eps: float = 1e-5, dims: str = "batch pos d_model", axes: int = 1):
+        super().__init__()
+        self.config = type(self).Config(d=d, eps=eps)
+        self.axes = tuple(range(-axes, 0))
+        outer = " ".join([*dims.split()[:-axes], *["1"] * axes])
+        self.hook_scale = Tap(outer, "positive", self.scale_meaning)
+        self.hook_normalized = Tap(dims, "signed", self.normalized_meaning)
+        self.hook_out = Tap(dims, "signed", "after the gain: what the next projection reads")
+
+    scale_meaning = "the divisor sqrt(mean(x^2) + eps)"
+    normalized_meaning = "x / scale, before the gain; its RMS is 1"
+
+    def divide(self, x: Tensor) -> Tensor:
+        """x / scale in fp32, the scale tapped."""
+        x = x.float()
+        return x / self.hook_scale((x.square().mean(self.axes, keepdim=True) + self.config.eps).sqrt())
+
+    def shaped(self, weight: Tensor, x: Tensor) -> Tensor:
+        """A weight [d] in the shape of the axes that are normalised."""
+        return weight.view(x.shape[self.axes[0] :])
 
 
-class RMSNorm(nn.Module):
-    """y = x / sqrt(mean(x^2) + eps) * g   (Zhang and Sennrich 2019, arXiv 1910.07467).
+class RMSNorm(Norm):
+    """y = x / sqrt(mean(x^2) + eps) * g   (Zhang and Sennrich 2019, arXiv 1910.07467). x, y: [..., d].
 
-    Statistics in fp32; the quotient is cast to x's dtype before the gain, as Llama does. x, y: [..., d].
-    `dims` names the axes of x where the norm stands; the statistics run over its last `axes` axes, whose sizes multiply
-    to d: "batch pos d_model" and 1 in the residual stream, "batch pos head d_head" and 1 (each head) or 2 (all) on q and k.
+    Statistics in fp32; the quotient is cast to x's dtype before the gain, as Llama does.
     """
 
     @dataclass(frozen=True, kw_only=True)
@@ -44,23 +62,61 @@ class RMSNorm(nn.Module):
             return RMSNorm(self.d, self.eps, dims, axes)
 
     def __init__(self, d: int, eps: float = 1e-5, dims: str = "batch pos d_model", axes: int = 1):
-        super().__init__()
-        self.config = RMSNorm.Config(d=d, eps=eps)
-        self.axes = tuple(range(-axes, 0))
+        super().__init__(d, eps, dims, axes)
         self.weight = nn.Parameter(torch.ones(d))
-        _norm_taps(self, dims, axes, "the divisor sqrt(mean(x^2) + eps)", "x / scale, before the gain; its RMS is 1")
 
     def forward(self, x: Tensor) -> Tensor:
-        scale = self.hook_scale((x.float().pow(2).mean(self.axes, keepdim=True) + self.config.eps).sqrt())
-        normalized = self.hook_normalized((x.float() / scale).to(x.dtype))
-        return self.hook_out(normalized * self.weight.view(x.shape[self.axes[0] :]))
+        normalized = self.hook_normalized(self.divide(x).to(x.dtype))
+        return self.hook_out(normalized * self.shaped(self.weight, x))
 
 
-class LayerNorm(nn.Module):
-    """y = (x - mean(x)) / sqrt(var(x) + eps) * g + b   (Ba et al. 2016, arXiv 1607.06450).
+class FullPrecisionRMSNorm(RMSNorm):
+    """RMSNorm whose gain is applied in fp32, cast at the end (OLMo 2, gpt-oss)."""
 
-    Statistics in fp32; x, y, `dims` and `axes` as in RMSNorm.
-    """
+    @dataclass(frozen=True, kw_only=True)
+    class Config(NormConfig):
+        def build(self, dims: str = "batch pos d_model", axes: int = 1) -> "FullPrecisionRMSNorm":
+            return FullPrecisionRMSNorm(self.d, self.eps, dims, axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalized = self.hook_normalized(self.divide(x))
+        return self.hook_out((normalized * self.shaped(self.weight.float(), x)).to(x.dtype))
+
+
+class OffsetRMSNorm(Norm):
+    """y = x / sqrt(mean(x^2) + eps) * (1 + w), in fp32 (Gemma; Gemma Team 2024, arXiv 2403.08295)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(NormConfig):
+        def build(self, dims: str = "batch pos d_model", axes: int = 1) -> "OffsetRMSNorm":
+            return OffsetRMSNorm(self.d, self.eps, dims, axes)
+
+    def __init__(self, d: int, eps: float = 1e-6, dims: str = "batch pos d_model", axes: int = 1):
+        super().__init__(d, eps, dims, axes)
+        self.offset = nn.Parameter(torch.zeros(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalized = self.hook_normalized(self.divide(x))
+        return self.hook_out((normalized * (1 + self.shaped(self.offset.float(), x))).to(x.dtype))
+
+
+class UnitRMSNorm(Norm):
+    """y = x / sqrt(mean(x^2) + eps): no gain at all (the QK-norm of Llama 4)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(NormConfig):
+        def build(self, dims: str = "batch pos d_model", axes: int = 1) -> "UnitRMSNorm":
+            return UnitRMSNorm(self.d, self.eps, dims, axes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.hook_out(self.hook_normalized(self.divide(x).to(x.dtype)))
+
+
+class LayerNorm(Norm):
+    """y = (x - mean(x)) / sqrt(var(x) + eps) * g + b   (Ba et al. 2016, arXiv 1607.06450); statistics in fp32."""
+
+    scale_meaning = "the divisor sqrt(var(x) + eps)"
+    normalized_meaning = "(x - mean) / scale, before gain and bias"
 
     @dataclass(frozen=True, kw_only=True)
     class Config(NormConfig):
@@ -68,19 +124,41 @@ class LayerNorm(nn.Module):
             return LayerNorm(self.d, self.eps, dims, axes)
 
     def __init__(self, d: int, eps: float = 1e-5, dims: str = "batch pos d_model", axes: int = 1):
-        super().__init__()
-        self.config = LayerNorm.Config(d=d, eps=eps)
-        self.axes = tuple(range(-axes, 0))
+        super().__init__(d, eps, dims, axes)
         self.weight = nn.Parameter(torch.ones(d))
         self.bias = nn.Parameter(torch.zeros(d))
-        _norm_taps(self, dims, axes, "the divisor sqrt(var(x) + eps)", "(x - mean) / scale, before gain and bias")
 
     def forward(self, x: Tensor) -> Tensor:
-        shape = x.shape[self.axes[0] :]
         centred = x.float() - x.float().mean(self.axes, keepdim=True)
-        scale = self.hook_scale((centred.pow(2).mean(self.axes, keepdim=True) + self.config.eps).sqrt())
-        normalized = self.hook_normalized((centred / scale).to(x.dtype))
-        return self.hook_out(normalized * self.weight.view(shape) + self.bias.view(shape))
+        normalized = self.hook_normalized(self.divide(centred).to(x.dtype))
+        return self.hook_out(normalized * self.shaped(self.weight, x) + self.shaped(self.bias, x))
 
 
-NORMS = {"rmsnorm": RMSNorm, "layernorm": LayerNorm}
+class BiaslessLayerNorm(Norm):
+    """LayerNorm without a bias (PaLM, arXiv 2204.02311)."""
+
+    scale_meaning, normalized_meaning = LayerNorm.scale_meaning, LayerNorm.normalized_meaning
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(NormConfig):
+        def build(self, dims: str = "batch pos d_model", axes: int = 1) -> "BiaslessLayerNorm":
+            return BiaslessLayerNorm(self.d, self.eps, dims, axes)
+
+    def __init__(self, d: int, eps: float = 1e-5, dims: str = "batch pos d_model", axes: int = 1):
+        super().__init__(d, eps, dims, axes)
+        self.weight = nn.Parameter(torch.ones(d))
+
+    def forward(self, x: Tensor) -> Tensor:
+        centred = x.float() - x.float().mean(self.axes, keepdim=True)
+        normalized = self.hook_normalized(self.divide(centred).to(x.dtype))
+        return self.hook_out(normalized * self.shaped(self.weight, x))
+
+
+NORMS = {
+    "rmsnorm": RMSNorm,
+    "rmsnorm-fp32-gain": FullPrecisionRMSNorm,
+    "rmsnorm-offset": OffsetRMSNorm,
+    "rmsnorm-no-gain": UnitRMSNorm,
+    "layernorm": LayerNorm,
+    "layernorm-no-bias": BiaslessLayerNorm,
+}

@@ -15,6 +15,10 @@ class KVCache:
         self.length = 0  # tokens read by finished passes: where the next pass must start
         self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
+    def same_document(self, rows: slice) -> Tensor:
+        """-> bool [query_pos, key_pos] of these query rows."""
+        return self.documents[self.positions[rows]][:, None] == self.documents[None, :]
+
     def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """k, v of the new tokens [batch, pos, kv_head, d_head] -> of every token so far [batch, key_pos, kv_head, d_head]."""
         if attention in self._kept:
@@ -35,14 +39,18 @@ class Place:
     positions: Tensor
     start: int = 0
     cache: KVCache | None = field(default=None)
+    documents: Tensor | None = field(default=None)  # [key_pos] ids of packed texts: a token reads its own document only
 
     @classmethod
-    def of(cls, x: Tensor, cache: KVCache | None = None) -> "Place":
+    def of(cls, x: Tensor, cache: KVCache | None = None, documents: Tensor | None = None) -> "Place":
         """The place of x [batch, pos, ...]: right after what the cache holds, or at the beginning without one."""
         start = cache.length if cache is not None else 0
         if x.ndim < 2 or x.shape[1] == 0:
             raise BlockscopeError(f"expected [batch, pos, ...] with at least one token, got shape {list(x.shape)}")
-        return cls(torch.arange(start, start + x.shape[1], device=x.device), start, cache)
+        place = cls(torch.arange(start, start + x.shape[1], device=x.device), start, cache, documents)
+        if documents is not None and documents.shape != (place.length,):
+            raise BlockscopeError(f"documents must hold one id for each of {place.length} tokens, got {list(documents.shape)}")
+        return place
 
     @property
     def length(self) -> int:
@@ -52,6 +60,10 @@ class Place:
     @property
     def key_positions(self) -> Tensor:
         return torch.arange(self.length, device=self.positions.device)
+
+    def same_document(self, rows: slice) -> Tensor:
+        """-> bool [query_pos, key_pos] of these query rows."""
+        return self.documents[self.positions[rows]][:, None] == self.documents[None, :]
 
     def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """All keys and values that this pass may read: the cached ones, then its own."""

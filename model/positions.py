@@ -29,6 +29,7 @@ class Linear:
 class Dynamic:
     """Dynamic NTK: past `original` positions the base grows with the length of the text, so the table depends on it.
 
+    So cached decoding past `original` differs from the full pass: earlier keys were turned with a shorter text's table.
     base' = base * (factor * length / original - (factor - 1)) ** (d / (d - 2)); Peng et al. 2023, arXiv 2309.00071, app. B.
     """
 
@@ -122,6 +123,18 @@ PAIRINGS = {  # how a head's coordinates are paired, and how the rotated pairs a
 }
 
 
+class NoRotation(nn.Module):
+    """The layer does not rotate: positions come from elsewhere (learned, sinusoidal) or not at all."""
+
+    reason = "this attention does not rotate its queries and keys"
+
+    def forward(self, positions: Tensor, length: int) -> None:
+        return None
+
+    def rotate(self, x: Tensor, turn: None) -> Tensor:
+        return x
+
+
 class Rope(nn.Module):
     """cos and sin per position and pair; `rotate` applies them to q and k. Holds no parameters and no buffers."""
 
@@ -141,6 +154,8 @@ class Rope(nn.Module):
                 raise BlockscopeError(f"the rotary base must be above 1, got {self.base}")
             if self.pairing not in PAIRINGS:
                 raise BlockscopeError(f"rope pairing must be one of {', '.join(PAIRINGS)}, got {self.pairing!r}")
+            if isinstance(self.scaling, Dynamic) and self.d == 2:
+                raise BlockscopeError("dynamic rope scaling needs a rotary width of at least 4, got 2")
             if self.scaling is not None and not self.scaling.factor >= 1:
                 raise BlockscopeError(f"the rope scaling factor must be at least 1, got {self.scaling.factor}")
 

@@ -89,6 +89,7 @@ class Reduction:
     def _selected(self, x: Tensor, tile: Tile | None) -> tuple[Tensor, Tensor | None, int] | None:
         """Take the fixed axes out -> (x fp32, visible that broadcasts to x or None, first query row); None: not in tile."""
         start, visible = (tile.rows.start, tile.visible) if tile is not None else (0, None)
+        visible = visible if "key_pos" in self.tap.dims else None  # a sink's share has a row and no key
         for axis, index in self.fixed.items():
             at, size = self.tap.dims.index(axis), self.shape[self.tap.dims.index(axis)]
             if not 0 <= index < size:

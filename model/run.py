@@ -47,8 +47,9 @@ class LM:
 
     def __init__(
         self, config: Decoder.Config, store: WeightStore, *, name: str, source: str, tokenizer: Tokenizer | None,
-        report: Sequence[str] = (), invented: Sequence[str] = (), memory: int = 1 << 30,
+        report: Sequence[str] = (), invented: Sequence[str] = (), memory: int = 1 << 30, original: "LM | None" = None,
     ):  # fmt: skip
+        self.original = original or self  # the model as loaded, where this one is a variant of it
         self.config, self.store, self.name, self.source = config, store, name, source
         self.tokenizer, self.report, self.invented = tokenizer, tuple(report), tuple(invented)
         with torch.device("meta"):
@@ -117,7 +118,7 @@ class LM:
         head, _, rest = tap.partition(".")
         if head == "blocks":
             return int(rest.partition(".")[0])
-        return -1 if head == "hook_embed" else self.last_stage
+        return -1 if head in ("hook_embed", "positions") else self.last_stage
 
     def block(self, layer: int) -> nn.Module:
         """One block with its weights in place; it also runs alone, on any hidden states [batch, pos, d_model]."""
@@ -129,11 +130,12 @@ class LM:
         with torch.no_grad():
             if stage == -1:
                 ready(net.embed, "embed")
-                return net.start(x)
+                ready(net.positions, "positions")
+                return net.start(x, place)
             if stage < self.last_stage:
                 return self.block(stage)(x, place)
             ready(net.ln_final, "ln_final")
-            ready(net.unembed, "embed" if self.config.tied else "unembed")
+            ready(net.unembed, "unembed", {"unembed.weight": "embed.weight"} if self.config.tied else {})
             return net.finish(x)
 
     def walk(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request]) -> Iterator[Progress]:
@@ -266,6 +268,8 @@ class LM:
 
     def variant(self, qk_norm: str) -> "LM":
         """The same weights with QK-norm "off", per "head" or over the "projection"; `invented` names its new unit gains."""
+        if self is not self.original:
+            return self.original.variant(qk_norm)
         config = with_qk_norm(self.config, qk_norm)
         if qk_norm == self.qk_norm:
             return self
@@ -275,7 +279,7 @@ class LM:
         invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
         return LM(
             config, self.store.derive(invented), name=self.name, source=self.source, tokenizer=self.tokenizer,
-            report=self.report, invented=invented, memory=self._memory,
+            report=self.report, invented=invented, memory=self._memory, original=self,
         )  # fmt: skip
 
 

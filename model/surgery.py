@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
+from model.attention import Attention
 from model.errors import BlockscopeError
 from model.lm import Decoder
-from model.norms import RMSNorm
+from model.norms import NormConfig, RMSNorm
 
 QK_NORM_CHOICES = ("off", "head", "projection")
 
 
 def qk_norm_of(config: Decoder.Config) -> str:
     """ "off", "head" or "projection": what the first block that differs from none has."""
-    return next((b.attn.qk_norm_over for b in config.blocks if b.attn.q_norm is not None), "off")
+    return next((b.attn.qk_norm_over for b in config.blocks if getattr(b.attn, "k_norm", None) is not None), "off")
 
 
 def with_qk_norm(config: Decoder.Config, choice: str) -> Decoder.Config:
@@ -22,11 +23,14 @@ def with_qk_norm(config: Decoder.Config, choice: str) -> Decoder.Config:
     if choice not in QK_NORM_CHOICES:
         raise BlockscopeError(f"QK-norm must be one of {', '.join(QK_NORM_CHOICES)}, got {choice!r}")
     blocks = []
-    for block in config.blocks:
+    for i, block in enumerate(config.blocks):
+        if not isinstance(block.attn, Attention.Config):
+            raise BlockscopeError(f"blocks.{i} has latent attention, which has no slot for QK-norm on heads")
+        eps = next(norm.eps for norm in vars(block).values() if isinstance(norm, NormConfig))
         attn = replace(block.attn, q_norm=None, k_norm=None)
         if choice != "off":
             attn = replace(attn, qk_norm_over=choice)
-            q, k = (RMSNorm.Config(d=attn.norm_width(h), eps=block.ln1.eps) for h in (attn.n_heads, attn.n_kv_heads))
+            q, k = (RMSNorm.Config(d=attn.norm_width(h), eps=eps) for h in (attn.n_heads, attn.n_kv_heads))
             attn = replace(attn, q_norm=q, k_norm=k)
         blocks.append(replace(block, attn=attn))
     return replace(config, blocks=tuple(blocks))

@@ -51,6 +51,20 @@ class Tap(nn.Module):
         return " ".join(self.dims)
 
 
+class Absent(nn.Module):
+    """Stands where a design has no such quantity: passes x on, is no tap, and `reason` answers whoever asks for it."""
+
+    def __init__(self, reason: str):
+        super().__init__()
+        self.reason = reason
+
+    def forward(self, x: Tensor, tile: Tile | None = None) -> Tensor:
+        return x
+
+    def extra_repr(self) -> str:
+        return self.reason
+
+
 class Recorder:
     """Lets each tap's editor change the tensor, then shows it to that tap's watchers; remembers which taps fired."""
 
@@ -142,12 +156,10 @@ def require_fired(recorder: Recorder, chosen: Mapping[str, Tap]) -> None:
 
 
 def _why_absent(module: nn.Module, pattern: str, taps: Mapping[str, Tap]) -> str:
-    """One sentence: the reason that the owning module states in its `absent` table, else the nearest names."""
-    path, _, leaf = pattern.rpartition(".")
+    """One sentence: the reason that stands in its place, else the nearest names."""
     for name, child in module.named_modules():
-        reason = getattr(child, "absent", {}).get(leaf)
-        if reason and (name == path or fnmatch.fnmatch(name, path)):
-            return f"there is no tap {pattern!r}: {reason}"
+        if isinstance(child, Absent) and fnmatch.fnmatchcase(name, pattern):
+            return f"there is no tap {pattern!r}: {child.reason}"
     near = difflib.get_close_matches(pattern, taps, n=3, cutoff=0.5)
     hint = f"; near names: {', '.join(near)}" if near else ""
     return f"there is no tap {pattern!r} in this model{hint}; lm.taps() lists all {len(taps)} of them"

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import assert_same, distinct, tiny_config
 
-import model.attention
+import model.scores
 from model.attention import Attention
 from model.errors import BlockscopeError
 from model.masks import Sliding
@@ -40,7 +40,7 @@ def test_fused_equals_explicit(device, qk_norm, mask):
 def test_tiles_change_nothing(monkeypatch, qk_norm, mask):
     part, x = attention(qk_norm, mask), torch.randn(2, 23, 42)
     whole = capture(part, x)
-    monkeypatch.setattr(model.attention, "TILE_BYTES", 4 * 2 * 6 * 23 * 4)  # four query rows at a time
+    monkeypatch.setattr(model.scores, "TILE_BYTES", 4 * 2 * 6 * 23 * 4)  # four query rows at a time
     tiled = capture(part, x)
     assert_same(tiled[0], whole[0], 1e-6)
     for name, value in whole[1].items():

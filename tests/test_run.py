@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import assert_same, make_lm, tiny_config
 
-import model.attention
+import model.scores
 from model import PRESETS, count, load
 from model.errors import BlockscopeError, TooLarge
 from model.masks import Sliding
@@ -44,7 +44,7 @@ def expected(reducer, x, over, visible):
 )  # fmt: skip
 def test_reducers_equal_numpy_on_the_full_tensor(monkeypatch, tokens, tap, reducer, over, tile_rows):
     full = make_lm().capture(tokens, [tap])[tap]
-    monkeypatch.setattr(model.attention, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
+    monkeypatch.setattr(model.scores, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
     lm = make_lm()
     (view,) = lm.views(tokens, [Request(tap, reducer, over=over)])
     dims = next(t.dims for t in lm.taps() if t.name == tap)[1:]
@@ -58,7 +58,7 @@ def test_reducers_equal_numpy_on_the_full_tensor(monkeypatch, tokens, tap, reduc
 @pytest.mark.parametrize("tile_rows", [23, 4])
 def test_values_are_the_selected_entries_and_masked_is_empty(monkeypatch, tokens, tile_rows):
     full = make_lm().capture(tokens, [SCORES])[SCORES]
-    monkeypatch.setattr(model.attention, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
+    monkeypatch.setattr(model.scores, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
     lm, hidden = make_lm(), ~np.tril(np.ones((23, 23), bool))
     view, row = lm.views(tokens, [Request(SCORES, select=(("head", 4),)), Request(SCORES, select=(("query_pos", 9),))])
     assert view.dims == ("query_pos", "key_pos") and np.array_equal(view.masked, hidden) and view.how == "nothing pooled"
@@ -71,7 +71,7 @@ def test_values_are_the_selected_entries_and_masked_is_empty(monkeypatch, tokens
 @pytest.mark.parametrize("tile_rows", [23, 4])
 def test_pooling_keeps_every_peak(monkeypatch, tokens, tile_rows):
     full = make_lm().capture(tokens, [SCORES, PATTERN, B + "mlp.hook_pre"])
-    monkeypatch.setattr(model.attention, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
+    monkeypatch.setattr(model.scores, "TILE_BYTES", 4 * 6 * 23 * tile_rows)
     lm = make_lm()
     for tap, sign in ((SCORES, True), (PATTERN, False), (B + "mlp.hook_pre", True)):
         (view,) = lm.views(tokens, [Request(tap, budget=200)])
@@ -160,7 +160,16 @@ def test_changing_qk_norm_leaves_every_other_weight_alone(tokens, tied):
         theirs = {n: p.data_ptr() for n, p in other.net.named_parameters(remove_duplicate=False)}
         assert {n for n in theirs if n not in ours} == set(other.invented) == {n for n in theirs if "_norm" in n}
         assert all(theirs[n] == ours[n] for n in ours), "shared weights must be the same memory"
-        assert other.qk_norm == choice and torch.equal(other.variant("off").forward(tokens), logits)
+        assert other.qk_norm == choice and other.original is lm and torch.equal(other.variant("off").forward(tokens), logits)
+
+
+def test_a_variant_of_a_variant_comes_back_to_the_trained_gains(tokens):
+    lm = make_lm(tiny_config("head"))
+    before = lm.forward(tokens)
+    off = lm.variant("off")
+    off.forward(tokens)
+    assert off.variant("head") is lm and not torch.equal(off.variant("projection").forward(tokens), before)
+    assert torch.equal(lm.forward(tokens), before) and torch.equal(make_lm(tiny_config("head")).forward(tokens), before)
 
 
 def test_random_weights_depend_on_their_name_alone():

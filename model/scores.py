@@ -1,0 +1,88 @@
+"""What every attention shares: from queries, keys and values to their weighted mean, each stage a tap.
+
+    logits = scale * q . k;   capped = softcap(logits);   pattern = softmax(capped + mask);   z = pattern v
+"""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.masks import Causal, Mask
+from model.place import Place
+from model.softmax import SinkSoftmax, SoftCap, Softmax
+from model.taps import Absent, Tap, Tile, edited, heard
+
+TILE_BYTES = 32 << 20  # fp32 logits held at a time: enough to keep the cores busy, small against the weights
+SQUARE = "batch head query_pos key_pos"
+
+
+class Scores(nn.Module):
+    """Base of the attentions. q [batch, query_pos, head, d_head], k and v [batch, key_pos, kv_head, d_head] -> z like q."""
+
+    def add_scores(self, *, scale: float, mask: Mask, n_heads: int, softcap: float | None = None, sink: bool = False) -> None:
+        """Called by the subclass where the stages stand in its order of parts."""
+        self.scale, self.mask = scale, mask
+        self.hook_logits = Tap(SQUARE, "signed", "scale * q . k, before soft-cap, mask and sink")
+        self.softcap = SoftCap(softcap) if softcap is not None else nn.Identity()
+        capped, no_cap = "logits after the soft-cap", "this attention has no logit soft-cap"
+        self.hook_capped = Tap(SQUARE, "signed", capped) if softcap is not None else Absent(no_cap)
+        self.hook_attn_scores = Tap(SQUARE, "signed", "logits with masked entries at -inf: what softmax reads")
+        self.softmax = SinkSoftmax(n_heads) if sink else Softmax()
+        rows = "rows sum to 1 - sink" if sink else "rows sum to 1"
+        self.hook_pattern = Tap(SQUARE, "probability", f"softmax over the visible keys; {rows}")
+        share, no_sink = "share of each row that the sink takes", "this attention has no sink"
+        self.hook_sink = Tap("batch head query_pos", "probability", share) if sink else Absent(no_sink)
+        self.hook_z = Tap("batch pos head d_head", "signed", "pattern-weighted mean of the values, per head")
+        self.fusible = softcap is None and not sink  # PyTorch's fused kernel has neither
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
+        """Fused where nobody looks at scores or pattern; logits alone can be watched beside the fused kernel."""
+        if not self.fusible or edited(self.hook_logits) or heard(self.hook_attn_scores, self.hook_pattern):
+            return self.hook_z(self.explicit(q, k, v, place))
+        if heard(self.hook_logits):
+            for tile in self.tiles(q, place):
+                self.hook_logits(self.logits(q[:, tile.rows], k), tile)
+        return self.hook_z(self.fused(q, k, v, place))
+
+    def logits(self, q: Tensor, k: Tensor) -> Tensor:
+        """scale * q . k; q [batch, query_pos, head, d_head], k [batch, key_pos, kv_head, d_head]
+
+        -> [batch, head, query_pos, key_pos].
+        """
+        grouped = q.unflatten(2, (k.shape[2], -1))  # query head h reads kv head h // group
+        return torch.einsum("bqkgd,btkd->bkgqt", grouped * self.scale, k).flatten(1, 2)
+
+    def explicit(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
+        """The formula, in query tiles, every stage tapped."""
+        z = q.new_empty(*q.shape[:-1], v.shape[-1])
+        for tile in self.tiles(q, place):
+            logits = self.hook_logits(self.logits(q[:, tile.rows], k), tile)
+            capped = self.hook_capped(self.softcap(logits), tile)
+            scores = self.hook_attn_scores(capped.masked_fill(~tile.visible, -torch.inf), tile)
+            pattern, sink = self.softmax(scores)
+            pattern, _ = self.hook_pattern(pattern.to(v.dtype), tile), self.hook_sink(sink, tile)
+            grouped = pattern.unflatten(1, (v.shape[2], -1))
+            z[:, tile.rows] = torch.einsum("bkgqt,btkd->bqkgd", grouped, v).flatten(2, 3)
+        return z
+
+    def fused(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
+        """PyTorch's fused kernel."""
+        attend = partial(F.scaled_dot_product_attention, scale=self.scale)
+        group, tiles = q.shape[2] // k.shape[2], self.tiles(q, place)
+        q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(group, 1) for t in (k, v))
+        if place.start == 0 and isinstance(self.mask, Causal) and place.documents is None:
+            return attend(q, k, v, is_causal=True).transpose(1, 2)  # is_causal assumes that queries start at key 0
+        return torch.cat([attend(q[:, :, t.rows], k, v, attn_mask=t.visible) for t in tiles], dim=2).transpose(1, 2)
+
+    def tiles(self, q: Tensor, place: Place) -> Iterator[Tile]:
+        """Query rows so few at a time that the logits of a tile stay under TILE_BYTES."""
+        batch, total, heads, _ = q.shape
+        rows = max(1, TILE_BYTES // (4 * batch * heads * place.length))
+        keys = place.key_positions
+        for first in range(0, total, rows):
+            at = slice(first, min(first + rows, total))
+            visible = self.mask(place.positions[at], keys)
+            yield Tile(at, total, visible if place.documents is None else visible & place.same_document(at))
