@@ -51,13 +51,13 @@ class Llama3:
     original: int
 
     def __post_init__(self):
-        if not self.low < self.high:
-            raise BlockscopeError(f"llama3 scaling needs low_freq_factor < high_freq_factor, got {self.low} and {self.high}")
+        if not self.low <= self.high:
+            raise BlockscopeError(f"llama3 scaling needs low_freq_factor <= high_freq_factor, got {self.low} and {self.high}")
 
     def __call__(self, rope: "Rope.Config", length: int) -> tuple[Tensor, float]:
         frequency = rope.unscaled()
         turns = self.original * frequency / (2 * math.pi)  # full turns within the original context
-        keep = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        keep = ((turns - self.low) / max(self.high - self.low, 1e-9)).clamp(0, 1)  # Llama 4 Scout: both 1, a step
         return keep * frequency + (1 - keep) * frequency / self.factor, 1.0
 
 
@@ -99,6 +99,11 @@ class Yarn:
         if self.mscale and self.mscale_all_dim:
             return self._mscale(self.mscale) / self._mscale(self.mscale_all_dim)
         return self._mscale(1.0)
+
+    @property
+    def logit_factor(self) -> float:
+        """DeepSeek's factor on the attention scale: mscale_all_dim sharpens the logits, not cos and sin."""
+        return self._mscale(self.mscale_all_dim) ** 2 if self.mscale_all_dim else 1.0
 
     def _mscale(self, weight: float) -> float:
         return 0.1 * weight * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0

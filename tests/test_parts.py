@@ -159,7 +159,7 @@ def test_masks_are_the_written_out_matrices(window):
         (lambda: RMSNorm.Config(d=4, eps=-1.0), "eps"),
         (lambda: RMSNorm.Config(d=4, eps=math.nan), "eps"),
         (lambda: SwiGLU.Config(d_model=0, d_mlp=3), "d_model"),
-        (lambda: Llama3(factor=2, low=4, high=4, original=8), "low"),
+        (lambda: Llama3(factor=2, low=5, high=4, original=8), "low"),
     ],
 )
 def test_bad_configurations_are_named(make, words):
