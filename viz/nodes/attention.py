@@ -1,0 +1,130 @@
+"""Attention scores: one head large at the chosen stage, all heads beside it, and what lets the logits grow."""
+
+from dataclasses import dataclass
+
+from model.view import Request, View
+from viz.figures import colours, labels
+from viz.figures.colours import Colour
+from viz.figures.heat import matrix
+from viz.figures.mosaic import mosaic
+from viz.nodes import facts, qk
+from viz.nodes.card import WHOLE, Card, Scene, card, line, odd, short
+from viz.nodes.qk_norm import with_and_without
+from viz.nodes.square import MOST, Square, square
+from viz.theme import count, number
+
+SMALL = 18_000  # cells of all heads together
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the scores: its tap, its title, and whether it is divided back by the scale."""
+
+    tap: str
+    title: str
+    raw: bool = False
+
+
+STAGES = {
+    "raw": Stage("attn.hook_logits", "Raw q·k", raw=True),
+    "scaled": Stage("attn.hook_logits", "Attention logits"),
+    "capped": Stage("attn.hook_capped", "Soft-capped logits"),
+    "masked": Stage("attn.hook_attn_scores", "Masked scores"),
+    "pattern": Stage("attn.hook_pattern", "Attention pattern"),
+}
+
+
+def stages(scene: Scene) -> list[str]:
+    """The stages that this block has: soft-capped ones only where there is a cap."""
+    return [name for name, stage in STAGES.items() if scene.tap(stage.tap) in scene.taps]
+
+
+def scores(scene: Scene, _: str) -> list[Card]:
+    """Cards of the logits and of the pattern: the stage switch says which is drawn; the softmax node is the pattern."""
+    name = "pattern" if scene.state.node == "pattern" else scene.state.stage
+    name = name if name in stages(scene) else "scaled"
+    hide, n, here = bool(scene.state.hide_first), len(scene.tokens), (("head", scene.head),)
+    tap = scene.tap(STAGES[name].tap)
+    views = scene.ask(
+        chosen=Request(tap, select=here, budget=WHOLE if hide and n * n <= WHOLE else MOST * MOST),
+        every=Request(tap, budget=SMALL),
+        logits=Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
+        **facts.wanted(scene),
+        **qk.projected(scene),
+    )
+    divide = scene.attn.logit_scale if STAGES[name].raw else 1.0
+    large, small = (square(views[view], divide, hide) for view in ("chosen", "every"))
+    if name == "pattern":
+        colour = colours.probability(scene.theme, scene.log)
+    else:  # one range for the large and the small pictures
+        everything = [] if hide else [views["absmax"].values / divide]
+        limit = colours.peak(small.values, large.values, *everything)
+        colour = colours.diverging(limit, scene.theme, scene.log, colours.typical(small.values))
+    found = facts.Facts.of(scene, views)
+    return [
+        one_head(scene, name, views["chosen"], large, colour),
+        all_heads(scene, views["every"], small, colour),
+        facts.head_table(scene, found),
+        facts.head_chart(scene, found),
+        with_and_without(scene, views),
+    ]
+
+
+def formula(scene: Scene, name: str) -> str:
+    """How the stage comes from q and k, with this block's own scale."""
+    scaled = f"q·k/√{scene.attn.d_head}" if scene.attn.scale is None else f"q·k·{number(scene.attn.logit_scale)}"
+    return {
+        "raw": f"{scaled}, shown before that scale: divided by {number(scene.attn.logit_scale)}",
+        "scaled": scaled,
+        "capped": f"cap·tanh({scaled}/cap)",
+        "masked": f"{scaled} with the masked keys at −inf",
+        "pattern": f"softmax({scaled}) over the visible keys",
+    }[name]
+
+
+def one_head(scene: Scene, name: str, view: View, part: Square, colour: Colour) -> Card:
+    """The chosen head, queries down, keys across; what a query cannot see is empty."""
+    n = len(scene.tokens)
+    figure = matrix(
+        part.values,
+        labels.token_axis("query", scene.pieces, part.rows, start=part.start),
+        labels.token_axis("key", scene.pieces, part.columns, labels.TICKS_ACROSS, part.start),
+        colour,
+        scene.theme,
+        revision=scene.key("scores"),
+        unit="weight" if name == "pattern" else "logit",
+        masked=part.masked,
+        inset=n - part.start >= 4,
+        row=scene.pos if scene.state.token >= 0 and scene.pos >= part.start else None,
+        click=("token", "y"),
+        height=90 + min(max(26 * n, 190), 480),
+    )
+    hidden = "future keys" if scene.window is None else f"keys in the future or {scene.window} and more back"
+    caption = line(
+        f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
+        f"{n} × {n}, {part.how}",
+        *odd(view.stats, scene.theme),
+        f"{hidden} are not attended and left empty",
+        colour.note,
+        "always 0 to 1" if name == "pattern" and not scene.log else "",
+    )
+    title = f"{STAGES[name].title} · layer {scene.layer} · head {scene.head}"
+    return card("scores", title, caption, figure, role="main")
+
+
+def all_heads(scene: Scene, view: View, part: Square, colour: Colour) -> Card:
+    """Every head small, in the colours of the large picture."""
+    heads = scene.attn.n_heads
+    word = "head " if heads <= 9 else ""
+    titles = [f"{word}{h} · kv {h // scene.group}" for h in range(heads)]
+    figure = mosaic(
+        part.values, titles, colour, scene.theme, revision=scene.key("heads"), selected=scene.head, masked=part.masked
+    )
+    rows, columns = part.values.shape[-2:]
+    caption = line(
+        f"{view.tap}, one colour range for {count(heads, 'head')}",
+        "nothing pooled" if part.how.startswith("nothing") else f"each {rows} × {columns}, peaks kept",
+        "kv: the key/value head that it reads",
+        "a click opens a head",
+    )
+    return card("heads", "Heads" if heads > 1 else "The one head", caption, figure, role="side")

@@ -1,0 +1,120 @@
+"""What each head's logits amount to: their peak and what made it, their bound, how spread the attention is."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from model.view import Request, View
+from viz.figures import labels
+from viz.figures.stack import Panel, Series, stack
+from viz.nodes import qk, requests
+from viz.nodes.card import Card, Scene, card, line
+from viz.theme import number
+
+
+def wanted(scene: Scene) -> dict[str, Request]:
+    """The requests that `Facts.of` needs: of the logits, whatever stage is drawn."""
+    logits, here = scene.tap("attn.hook_logits"), (("head", scene.head),)
+    ways = [(way, axis) for way in ("max", "min") for axis in ("query", "key")]
+    return {
+        "absmax": Request(logits, "absmax", requests.SQUARE),
+        "q_length": Request(scene.tap("attn.hook_rot_q"), "norm", ("d_head",)),
+        "k_length": Request(scene.tap("attn.hook_rot_k"), "norm", ("d_head",)),
+        "entropy": Request(scene.tap("attn.hook_pattern"), "entropy", ("key_pos",)),
+        **{f"{way}_{axis}": Request(logits, way, (f"{axis}_pos",), here) for way, axis in ways},
+    }
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Per head: largest |logit|, longest q and k, entropy / log n, the bound that QK-norm sets. Of the chosen one: its peak."""
+
+    absmax: np.ndarray
+    q: np.ndarray
+    k: np.ndarray
+    entropy: np.ndarray
+    bound: np.ndarray | None  # None without QK-norm
+    formula: str
+    query: int  # where the peak is
+    key: int
+    cosine: float
+
+    @classmethod
+    def of(cls, scene: Scene, views: dict[str, View]) -> "Facts":
+        attn = scene.attn
+        q, k = views["q_length"].values, views["k_length"].values  # [pos head], [pos kv_head]
+        rows, columns = (_larger(views[f"max_{over}"].values, views[f"min_{over}"].values) for over in ("key", "query"))
+        query, key = (int(np.argmax(np.abs(np.nan_to_num(x, nan=0.0)))) for x in (rows, columns))
+        lengths = float(attn.logit_scale * q[query, scene.head] * k[key, scene.kv_head])
+        cosine = float(rows[query]) / lengths if lengths else float("nan")
+        bound, formula = None, ""
+        if attn.q_norm is not None:
+            bound, formula = qk.bounds(scene, qk.gains(scene, attn.qk_norm_over))
+        longest_k = k.max(0)[np.arange(attn.n_heads) // scene.group]
+        spread = _spread(scene, views["entropy"].values)
+        return cls(views["absmax"].values, q.max(0), longest_k, spread, bound, formula, query, key, cosine)
+
+
+def _larger(high: np.ndarray, low: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(high) >= np.abs(low), high, low)
+
+
+def _spread(scene: Scene, entropy: np.ndarray) -> np.ndarray:
+    """entropy [head, query] over log of the keys that the query sees, mean over queries that see several -> [head]."""
+    seen = np.minimum(np.arange(1, len(scene.tokens) + 1), scene.window or len(scene.tokens))
+    several = seen > 1
+    if not several.any():
+        return np.full(len(entropy), np.nan, np.float32)
+    return (entropy[:, several] / np.log(seen[several])).mean(1)
+
+
+def head_table(scene: Scene, facts: Facts) -> Card:
+    """The chosen head in numbers."""
+    h, attn = scene.head, scene.attn
+    if facts.bound is not None:
+        bound = ("bound set by QK-norm", number(float(facts.bound[h])))
+    else:
+        ones = np.ones(attn.d_head, np.float32)
+        bound = ("bound with QK-norm (gain 1)", number(float(qk.bounds(scene, qk.Gains("head", ones, ones, False))[0][h])))
+    alone = "one key only" if len(scene.tokens) == 1 else "not finite"
+    rows = [
+        ("largest |logit|", number(float(facts.absmax[h]))),
+        bound,
+        ("|q| max · |k| max", f"{number(float(facts.q[h]))} · {number(float(facts.k[h]))}"),
+        ("cosine at the peak", number(facts.cosine) if np.isfinite(facts.cosine) else "undefined"),
+        ("entropy / log n", number(float(facts.entropy[h])) if np.isfinite(facts.entropy[h]) else alone),
+        ("reads KV head", f"{scene.kv_head} of {attn.n_kv_heads}"),
+    ]
+    caption = line(
+        "of the scaled logits before the mask",
+        f"peak at query {facts.query} “{scene.pieces[facts.query]}” → key {facts.key} “{scene.pieces[facts.key]}”",
+        f"bound: {facts.formula}" if facts.formula else "QK-norm is off: nothing bounds the logits",
+        "|q|, |k| after the rotation",
+        "entropy of each query's pattern over log of its visible keys, mean over queries",
+    )
+    return card("head-table", f"Head {h}", caption, table=rows, role="side")
+
+
+def head_chart(scene: Scene, facts: Facts) -> Card:
+    """The same numbers for every head; a click opens it."""
+    theme, bound = scene.theme, facts.bound
+    largest = [Series("largest |logit|", facts.absmax, theme.faint, "bar")]
+    level = []
+    if bound is not None and np.ptp(bound) > 0:
+        largest.append(Series("bound", bound, theme.ink, "dash"))
+    elif bound is not None:
+        level = [(float(bound[0]), f"bound {number(float(bound[0]))}")]
+    others = (("entropy / log n", facts.entropy, (0, 1.02)), ("|q| max", facts.q, None), ("|k| max", facts.k, None))
+    panels = [Panel("largest |logit|", largest, lines=level, share=1.5)]
+    panels += [Panel(title, [Series(title, values, theme.faint, "bar")], span=span) for title, values, span in others]
+    figure = stack(
+        panels, labels.index_axis("head", scene.attn.n_heads), theme,
+        revision=scene.key("head-chart"), height=400, selected=scene.head, click=("head", "x"), legend=False,
+    )  # fmt: skip
+    caption = line(
+        f"layer {scene.layer}, one bar a head, over all queries and visible keys",
+        f"dashed: {facts.formula} (head {scene.head})" if facts.formula else "",
+        "|k| is that of the KV head it reads",
+        "a click opens a head",
+    )
+    return card("head-chart", "Every head", caption, figure)

@@ -1,0 +1,58 @@
+"""The requests that several nodes share, written once so that the first run answers them for all."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from model.view import Request
+
+SQUARE = ("query_pos", "key_pos")
+
+
+def layers(lm: Any) -> range:
+    return range(lm.config.n_layers)
+
+
+def logit_peaks(lm: Any) -> list[Request]:
+    """Largest visible |logit| per head, one request a layer -> [head]."""
+    return [Request(f"blocks.{i}.attn.hook_logits", "absmax", SQUARE) for i in layers(lm)]
+
+
+def norm_scales(lm: Any, norm: str) -> list[Request]:
+    """The divisor of every token, one request a layer -> [pos 1]."""
+    return [Request(f"blocks.{i}.{norm}.hook_scale") for i in layers(lm)]
+
+
+def stream_sizes(lm: Any) -> dict[str, list[Request]]:
+    """Length per token of the stream and of what each half of a block adds -> [pos]."""
+    names = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
+    return {name: [Request(f"blocks.{i}.{name}", "norm", ("d_model",)) for i in layers(lm)] for name in names}
+
+
+def stream_cosines(lm: Any) -> dict[str, list[Request]]:
+    """Cosine per token of each addition with the stream that it is added to -> [pos]."""
+    pairs = {"hook_attn_out": "hook_resid_pre", "hook_mlp_out": "hook_resid_mid"}
+    return {
+        name: [Request(f"blocks.{i}.{name}", "cosine", ("d_model",), against=f"blocks.{i}.{stream}") for i in layers(lm)]
+        for name, stream in pairs.items()
+    }
+
+
+def block_stats(lm: Any, layer: int) -> list[Request]:
+    """RMS and largest entry of every tensor of one block: the numbers in the diagram."""
+    start = f"blocks.{layer}."
+    return [Request(tap.name, "stats") for tap in lm.taps() if tap.name.startswith(start)]
+
+
+def every_layer(lm: Any) -> Iterable[Request]:
+    """All that some picture needs of every layer at once."""
+    yield from logit_peaks(lm)
+    for norm in ("ln1", "ln2"):
+        yield from norm_scales(lm, norm)
+    for per_layer in (*stream_sizes(lm).values(), *stream_cosines(lm).values()):
+        yield from per_layer
+
+
+def requests_for_run(lm: Any, state: Any) -> list[Request]:
+    """What the first run of a prompt answers; afterwards every picture needs at most one block."""
+    layer = min(max(state.layer, 0), lm.config.n_layers - 1)
+    return [*block_stats(lm, layer), *every_layer(lm)]

@@ -1,0 +1,151 @@
+"""The rotation: pairs as arrows, angles, wavelengths, and the score of one q and one k at every distance."""
+
+import numpy as np
+
+from model.view import Request, View
+from viz.figures import colours, labels
+from viz.figures.heat import matrix
+from viz.figures.rotary import arrows
+from viz.figures.stack import Panel, Series, stack
+from viz.nodes import qk
+from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
+from viz.theme import number
+
+TILES = 8  # pairs drawn as arrows
+ANGLES = 24_000  # cells of the angle map
+REACH = 512  # distances drawn at least, where the context has them
+POINTS = 2048  # of one curve
+
+
+def rope(scene: Scene, _: str) -> list[Card]:
+    """Cards of the rotation of the chosen head, query token and the key that it reads most."""
+    before_q = scene.tap("attn.q_norm.hook_out" if scene.attn.q_norm else "attn.hook_q")
+    before_k = scene.tap("attn.k_norm.hook_out" if scene.attn.k_norm else "attn.hook_k")
+    head, at, kv = ("head", scene.head), ("pos", scene.pos), ("kv_head", scene.kv_head)
+    row = (head, ("query_pos", scene.pos))
+    views = scene.ask(
+        q=Request(before_q, select=(head, at), budget=WHOLE),
+        rot_q=Request(scene.tap("attn.hook_rot_q"), select=(head, at), budget=WHOLE),
+        k=Request(before_k, select=(kv,), budget=WHOLE),
+        rot_k=Request(scene.tap("attn.hook_rot_k"), select=(kv,), budget=WHOLE),
+        logits=Request(scene.tap("attn.hook_logits"), select=row, budget=WHOLE),
+        pattern=Request(scene.tap("attn.hook_pattern"), select=row, budget=WHOLE),
+        angle=Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE),
+    )
+    key = strongest_key(scene, views["pattern"].values)
+    return [planes(scene, views, key), distance(scene, views, key), angles(scene, views["angle"]), wavelengths(scene)]
+
+
+def strongest_key(scene: Scene, pattern: np.ndarray) -> int:
+    """The visible key of the largest weight; the token itself, and key 0 where it is hidden, only if there is no other."""
+    weight = np.where(np.isfinite(pattern), pattern, -4.0)
+    weight[0] -= 1.0 if scene.state.hide_first else 0.0
+    weight[scene.pos] -= 2.0
+    return int(np.argmax(weight))
+
+
+def chosen_pairs(energy: np.ndarray, most: int = TILES) -> np.ndarray:
+    """Fast to slow: of each of `most` neighbouring groups of pairs, the one that carries most of |q||k|."""
+    groups = np.array_split(np.arange(len(energy)), min(most, len(energy)))
+    return np.array([group[np.argmax(energy[group])] for group in groups])
+
+
+def planes(scene: Scene, views: dict[str, View], key: int) -> Card:
+    """q and k before and after the rotation, pair by pair."""
+    q, turned_q = (qk.pairs(scene, np.nan_to_num(views[name].values)) for name in ("q", "rot_q"))
+    k, turned_k = (qk.pairs(scene, np.nan_to_num(views[name].values[key])) for name in ("k", "rot_k"))
+    shown, waves = chosen_pairs(np.abs(q) * np.abs(k)), 2 * np.pi / qk.frequencies(scene)
+    titles = [f"pair {p}<br>λ {number(float(waves[p]))}" for p in shown]
+    before, after = ({n: np.stack([z[shown].real, z[shown].imag], axis=1) for n, z in side} for side in (
+        (("q", q), ("k", k)), (("q", turned_q), ("k", turned_k)),
+    ))  # fmt: skip
+    figure = arrows(before, after, titles, scene.theme, revision=scene.key("planes"))
+    caption = line(
+        f"{views['q'].tap} → attn.hook_rot_q, {short(views['q'].dtype)}",
+        f"q: {scene.token}; k: key {key} “{scene.pieces[key]}”, the key it reads most",
+        f"{len(shown)} of {len(waves)} pairs, fast to slow, of each group the one with the largest |q||k|",
+        "drawn length √length, one scale for all",
+        "dotted: the angle turned, modulo 2π",
+        *odd_values(views["q"].values),
+    )
+    return card("rope-planes", f"Rotation of q and k · layer {scene.layer} · head {scene.head}", caption, figure, role="main")
+
+
+def scores_at(scene: Scene, q: np.ndarray, k: np.ndarray, distances: np.ndarray) -> np.ndarray:
+    """scale * rot(q) . rot(k) for a query `distances` positions after the key: the sum over pairs of
+    Re(q conj(k)) cos(distance w) - Im(q conj(k)) sin(distance w), plus the coordinates that do not rotate."""
+    q, k = q.astype(np.float64), k.astype(np.float64)
+    product = qk.pairs(scene, q) * np.conj(qk.pairs(scene, k))
+    turn = distances.astype(np.float64)[:, None] * qk.frequencies(scene)
+    rotated = (product.real * np.cos(turn) - product.imag * np.sin(turn)).sum(1) * qk.magnitude(scene) ** 2
+    d = scene.attn.rope.d
+    return scene.attn.logit_scale * (rotated + q[d:] @ k[d:])
+
+
+def distance(scene: Scene, views: dict[str, View], key: int) -> Card:
+    """The score that this q and this k would have at any distance; the model's own logit is a dot on the curve."""
+    theme, true = scene.theme, scene.pos - key
+    last = max(min(max(REACH, 4 * len(scene.tokens)), scene.lm.config.context), true + 1, 2)
+    step = max(1, last // POINTS)
+    at = np.union1d(np.arange(0, last, step), [true])
+    curve = scores_at(scene, views["q"].values, views["k"].values[key], at)
+    own = float(views["logits"].values[key])
+    title = "distance: query position − key position"
+    side = labels.Axis("distance", at.astype(np.float32), (-0.02 * last, last), title=title)
+    dot = Series("the model’s logit here", np.array([own], np.float32), theme.accent, "dots", np.array([true], np.float32))
+    note = [(float(true), own, f"distance {true}: {number(own)}")] if np.isfinite(own) else []
+    panel = Panel("", [Series("scaled logit", curve, theme.secondary), dot], zero=False, notes=note)
+    figure = stack([panel], side, theme, revision=scene.key("distance"), height=260, legend=False)
+    gap = abs(own - float(curve[np.searchsorted(at, true)]))
+    caption = line(
+        "scale·Σ_pairs |q||k| cos(angle between + distance·frequency), computed here",
+        f"q: {views['q'].tap}, {scene.token}, head {scene.head}",
+        f"k: {views['k'].tap}, key {key} “{scene.pieces[key]}”, KV head {scene.kv_head}",
+        f"dot: {views['logits'].tap} at the true distance, {number(gap)} off the curve",
+        f"every {step} distances" if step > 1 else "",
+    )
+    return card("rope-distance", "Score against distance", caption, figure)
+
+
+def angles(scene: Scene, view: View) -> Card:
+    """The angle of every pair at every position, modulo 2 pi, on a cyclic scale."""
+    positions, pairs = view.values.shape
+    step = -(-positions * pairs // ANGLES)
+    first = np.arange(0, positions, step)
+    drawn = np.mod(view.values[first].T, np.float32(2 * np.pi))
+    figure = matrix(
+        drawn, labels.index_axis("pair", pairs), labels.index_axis("position", positions, first), colours.angle(scene.theme),
+        scene.theme, revision=scene.key("angle"), unit="angle", click=("token", "x"),
+        height=110 + min(max(9 * pairs, 100), 330),
+    )  # fmt: skip
+    caption = line(
+        f"{view.tap} = position·frequency mod 2π, {short(view.dtype)}",
+        f"{positions} × {pairs} (position × pair)" + (", nothing pooled" if step == 1 else f", every {step} positions drawn"),
+        "pair 0 turns fastest",
+        "cyclic colour",
+    )
+    return card("rope-angle", "Angle per pair and position", caption, figure)
+
+
+def wavelengths(scene: Scene) -> Card:
+    """Positions per full turn of each pair, with and without the scaling, beside the context and this prompt."""
+    theme, config, context = scene.theme, scene.attn.rope, scene.lm.config.context
+    scaled, plain = (2 * np.pi / qk.frequencies(scene, scaled=s) for s in (True, False))
+    series, what = [Series("without scaling", plain, theme.a)], "no scaling in this model"
+    if config.scaling is not None:
+        name = type(config.scaling).__name__
+        series.append(Series(f"with {name} scaling", scaled, theme.b))
+        what = f"{name} scaling, factor {config.scaling.factor:g}"
+    n = len(scene.tokens)
+    lines = [(float(context), f"context {context:,}"), (float(n), f"this prompt {n:,}")]
+    figure = stack(
+        [Panel("positions per turn", series, log=True, lines=lines)], labels.index_axis("pair", len(scaled)), theme,
+        revision=scene.key("wave"), height=260, legend=len(series) > 1,
+    )  # fmt: skip
+    caption = line(
+        f"λ = 2π / frequency, frequency = {config.base:,.10g}^(−2·pair/{config.d}), computed from the config",
+        what,
+        f"{config.pairing} pairing",
+        f"{int((scaled > context).sum())} of {len(scaled)} pairs never complete a turn within the context",
+    )
+    return card("rope-wave", "Wavelength per pair", caption, figure)
