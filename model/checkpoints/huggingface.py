@@ -9,11 +9,12 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import torch
 
-from model.checkpoints.families import Family, config_of
+from model.checkpoints.families import config_of
+from model.checkpoints.families.common import Family
 from model.checkpoints.fields import LARGEST_CONFIG, listed, read_json, shown
 from model.checkpoints.header import read_header
-from model.checkpoints.names import PREFIXES, find_prefix, match
-from model.checkpoints.tensors import Source, Tensors
+from model.checkpoints.names import find_prefix, head_name, match, recipe_of
+from model.checkpoints.tensors import Parameter, Source, Tensors
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.tokens import Tokenizer
@@ -46,10 +47,10 @@ def open_folder(path: str | Path) -> Checkpoint:
             raise BlockscopeError(f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded")
         config, family, notes = _read_config(path / CONFIG)
         found, ignored = _find_weights(path, name)
-        config, head = _settle_head(config, found, name)
-        sources, unread = match(config, family, found, name)
+        config, head = _settle_head(config, family, found, name)
+        parameters, unread = match(config, family, found, name)
         tokenizer, about_tokens = _find_tokenizer(path, config)
-        tensors = Tensors(sources)
+        tensors = Tensors(parameters)
     except OSError as error:
         raise BlockscopeError(f"{name} cannot be read: {error.strerror or error}") from None
     return Checkpoint(name, path, config, tensors, tokenizer, (*notes, *ignored, *unread, *head, *about_tokens))
@@ -74,8 +75,7 @@ def _find_weights(path: Path, name: str) -> tuple[dict[str, Source], list[str]]:
     elif (path / WEIGHTS).exists():
         shards = [WEIGHTS]
         found = {
-            key: Source(path / WEIGHTS, key, entry.dtype, entry.shape)
-            for key, entry in read_header(path / WEIGHTS).items()
+            key: Source(path / WEIGHTS, key, entry.dtype, entry.shape) for key, entry in read_header(path / WEIGHTS).items()
         }
     else:
         raise BlockscopeError(_no_weights(path, name, present))
@@ -131,13 +131,9 @@ def _read_shards(path: Path, name: str, placed: dict[str, str], shards: list[str
         if key not in placed:
             raise BlockscopeError(f"{index} does not list {key}, which is in {having[0]}; correct the index")
         if placed[key] != having[0]:
-            raise BlockscopeError(
-                f"{index} says that {key} is in {placed[key]}, but {having[0]} has it; correct the index"
-            )
+            raise BlockscopeError(f"{index} says that {key} is in {placed[key]}, but {having[0]} has it; correct the index")
     if lost := [key for key in placed if key not in holders]:
-        raise BlockscopeError(
-            f"{index} says that {lost[0]} is in {placed[lost[0]]}, but no shard has it; download again"
-        )
+        raise BlockscopeError(f"{index} says that {lost[0]} is in {placed[lost[0]]}, but no shard has it; download again")
     return {
         key: Source(path / shard, key, entry.dtype, entry.shape)
         for shard, entries in headers.items()
@@ -145,11 +141,13 @@ def _read_shards(path: Path, name: str, placed: dict[str, str], shards: list[str
     }
 
 
-def _settle_head(config: Decoder.Config, found: dict[str, Source], name: str) -> tuple[Decoder.Config, list[str]]:
+def _settle_head(
+    config: Decoder.Config, family: Family, found: dict[str, Source], name: str
+) -> tuple[Decoder.Config, list[str]]:
     """A file may carry an unembedding although its config ties it: a copy is not read; another matrix unties the model,
     as transformers 5 does (4 used the embedding)."""
-    prefix = find_prefix(found, name)
-    head, embedding = found.get(PREFIXES[prefix]), found.get(f"{prefix}embed_tokens.weight")
+    prefix = find_prefix(found, family, name)
+    head, embedding = found.get(head_name(family, prefix)), found.get(recipe_of("embed.weight", family, prefix).of)
     if not config.tied or head is None or embedding is None:
         return config, []
     if (head.shape, head.dtype) == (embedding.shape, embedding.dtype) and _same_bytes(head, embedding):
@@ -161,7 +159,7 @@ def _settle_head(config: Decoder.Config, found: dict[str, Source], name: str) ->
 
 def _same_bytes(head: Source, embedding: Source, rows: int = 4096) -> bool:
     """Compared in slices as bits (NaN equals itself), stopping at the first difference."""
-    pair = Tensors({"head": head, "embedding": embedding})
+    pair = Tensors({"head": Parameter.whole(head), "embedding": Parameter.whole(embedding)})
     a, b = (pair.read(name).view(torch.uint8) for name in pair)
     return all(torch.equal(a[i : i + rows], b[i : i + rows]) for i in range(0, len(a), rows))
 
@@ -174,9 +172,7 @@ def _find_tokenizer(path: Path, config: Decoder.Config) -> tuple[Tokenizer | Non
     tokenizer = Tokenizer.from_file(path / TOKENIZER)
     notes = list(tokenizer.notes)
     if tokenizer.size > config.d_vocab:
-        notes.append(
-            f"the tokenizer has {tokenizer.size} tokens but the model {config.d_vocab}: the others are refused"
-        )
+        notes.append(f"the tokenizer has {tokenizer.size} tokens but the model {config.d_vocab}: the others are refused")
     elif tokenizer.size < config.d_vocab:
         notes.append(f"{config.d_vocab - tokenizer.size} rows of the embedding have no token; they are shown as unused")
     return tokenizer, notes

@@ -15,7 +15,7 @@ from model.block import PreNorm
 from model.checkpoints.families import FAMILIES, config_of
 from model.checkpoints.fields import listed
 from model.checkpoints.huggingface import CONFIG, TOKENIZER, WEIGHTS
-from model.checkpoints.names import expected, file_name
+from model.checkpoints.names import expected, recipe_of
 from model.checkpoints.tensors import DTYPES
 from model.errors import BlockscopeError
 from model.lm import Decoder
@@ -157,9 +157,8 @@ def _by_file_name(config: Decoder.Config, state: Mapping[str, Tensor], kind: str
             raise BlockscopeError(f"{name} has shape {list(state[name].shape)}, but the config asks for {list(shape)}")
         if state[name].dtype not in DTYPES.values():
             raise BlockscopeError(f"{name} is {state[name].dtype}; expected a floating-point type")
-    return {
-        file_name(name, FAMILIES[kind], "model."): state[name].detach().cpu().contiguous().clone() for name in shapes
-    }
+    names = {name: recipe_of(name, FAMILIES[kind], "model.").of for name in shapes}  # these families store each as it is
+    return {names[name]: state[name].detach().cpu().contiguous().clone() for name in shapes}
 
 
 def _replace(target: Path, write) -> None:

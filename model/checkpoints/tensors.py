@@ -10,6 +10,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from model.checkpoints.recipes import Recipe, Shape, Stored
 from model.errors import BlockscopeError
 
 DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
@@ -17,60 +18,79 @@ DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF1
 
 @dataclass(frozen=True)
 class Source:
-    """Where one parameter lies: a safetensors file and the tensor's name in it."""
+    """Where one tensor lies: a safetensors file and the tensor's name in it."""
 
     file: Path
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Shape
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the model: its shape, how it is made, and of which tensors, all of one dtype."""
+
+    recipe: Recipe
+    sources: tuple[Source, ...]
+    shape: Shape
+
+    @classmethod
+    def whole(cls, source: Source) -> "Parameter":
+        """A parameter that is a tensor of a file as it stands."""
+        return cls(Stored(source.name), (source,), source.shape)
 
 
 class Tensors:
-    """Lazy weights: names, shapes and dtypes are known; `read` maps one tensor from its file, in the file's dtype.
+    """Lazy weights: names, shapes and dtypes are known; `read` maps one parameter from its files, in their dtype.
 
     Files stay open (mapped, not loaded) once they were read from. A tied unembedding has the embedding's own source.
     """
 
-    def __init__(self, sources: Mapping[str, Source]):
-        self._sources = MappingProxyType(dict(sources))
-        self._stamps = {source.file: _stamp(source.file) for source in self._sources.values()}
+    def __init__(self, parameters: Mapping[str, Parameter]):
+        self._parameters = MappingProxyType(dict(parameters))
+        files = {source.file for parameter in self._parameters.values() for source in parameter.sources}
+        self._stamps = {file: _stamp(file) for file in files}
         self._open: dict[Path, object] = {}
         self._lock = Lock()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
+        return iter(self._parameters)
 
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self._parameters)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._sources
+        return name in self._parameters
 
     def names(self) -> list[str]:
         """Our parameter names, in the order of the model's modules."""
-        return list(self._sources)
+        return list(self._parameters)
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._source(name).shape
+    def shape(self, name: str) -> Shape:
+        return self._parameter(name).shape
 
     def dtype(self, name: str) -> torch.dtype:
-        return DTYPES[self._source(name).dtype]
+        return DTYPES[self._parameter(name).sources[0].dtype]
 
     def read(self, name: str) -> Tensor:
-        """The whole tensor, on the CPU. Its memory is the mapped file's: write to a copy, never to it."""
-        source = self._source(name)
+        """The whole parameter, on the CPU. Its memory may be the mapped file's: write to a copy, never to it."""
+        parameter = self._parameter(name)
+        sources = {source.name: source for source in parameter.sources}
+        with self._lock:
+            return parameter.recipe.read(parameter.shape, lambda tensor: self._map(sources[tensor]))
+
+    def _parameter(self, name: str) -> Parameter:
+        if name not in self._parameters:
+            raise BlockscopeError(f"there is no parameter {name!r} among the {len(self)} of this checkpoint")
+        return self._parameters[name]
+
+    def _map(self, source: Source) -> Tensor:
         try:
-            with self._lock:
-                return self._handle(source.file).get_tensor(source.name)
+            return self._handle(source.file).get_tensor(source.name)
         except (SafetensorError, OSError) as error:
             raise BlockscopeError(
                 f"{source.name} cannot be read from {source.file.name} ({error}); download the file again"
             ) from None
-
-    def _source(self, name: str) -> Source:
-        if name not in self._sources:
-            raise BlockscopeError(f"there is no parameter {name!r} among the {len(self)} of this checkpoint")
-        return self._sources[name]
 
     def _handle(self, file: Path):
         if file not in self._open:
