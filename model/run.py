@@ -16,7 +16,7 @@ from model.kept import ByteLRU
 from model.lm import Decoder
 from model.place import KVCache, Place
 from model.reduce import reduction
-from model.surgery import qk_norm_of, with_qk_norm
+from model.surgery import change, read
 from model.taps import Collect, Recorder, recording, require_fired, select, taps_of
 from model.tokens import Tokenizer
 from model.view import Request, View
@@ -74,7 +74,7 @@ class LM:
 
     @property
     def qk_norm(self) -> str:
-        return qk_norm_of(self.config)
+        return read(self.config, "qk_norm")
 
     # ---- text ------------------------------------------------------------------------------------------------------
 
@@ -266,12 +266,17 @@ class LM:
     def cost(self, tokens: int) -> Cost:
         return cost(self.config, tokens, self.dtype.itemsize)
 
-    def variant(self, qk_norm: str) -> "LM":
-        """The same weights with QK-norm "off", per "head" or over the "projection"; `invented` names its new unit gains."""
+    def variant(self, qk_norm: str | None = None, **changes: str) -> "LM":
+        """The model as loaded with the parts named in model.surgery.CHANGES changed, e.g. variant(window="64").
+
+        Every weight that both have is the same memory; `invented` names those that the checkpoint lacks (unit gains,
+        zero biases and sinks, matrices seeded by name). Nothing changed: the model as loaded itself.
+        """
+        changes |= {} if qk_norm is None else {"qk_norm": qk_norm}
         if self is not self.original:
-            return self.original.variant(qk_norm)
-        config = with_qk_norm(self.config, qk_norm)
-        if qk_norm == self.qk_norm:
+            return self.original.variant(**changes)
+        config = change(self.config, changes)
+        if config == self.config:
             return self
         with torch.device("meta"):
             new = {name: tuple(p.shape) for name, p in config.build().named_parameters()}

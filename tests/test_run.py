@@ -153,22 +153,22 @@ def test_generate_is_greedy(lm, tokens):
 def test_changing_qk_norm_leaves_every_other_weight_alone(tokens, tied):
     lm = load("tiny-llama") if not tied else load("tiny-qwen2")
     for choice in ("head", "projection"):
-        other = lm.variant(choice)
+        other = lm.variant(qk_norm=choice)
         logits, changed = lm.forward(tokens), other.forward(tokens)
         assert (logits - changed).abs().max() > 1e-3
         ours = {n: p.data_ptr() for n, p in lm.net.named_parameters(remove_duplicate=False)}
         theirs = {n: p.data_ptr() for n, p in other.net.named_parameters(remove_duplicate=False)}
         assert {n for n in theirs if n not in ours} == set(other.invented) == {n for n in theirs if "_norm" in n}
         assert all(theirs[n] == ours[n] for n in ours), "shared weights must be the same memory"
-        assert other.qk_norm == choice and other.original is lm and torch.equal(other.variant("off").forward(tokens), logits)
+        assert other.qk_norm == choice and other.original is lm and torch.equal(other.variant(qk_norm="off").forward(tokens), logits)
 
 
 def test_a_variant_of_a_variant_comes_back_to_the_trained_gains(tokens):
     lm = make_lm(tiny_config("head"))
     before = lm.forward(tokens)
-    off = lm.variant("off")
+    off = lm.variant(qk_norm="off")
     off.forward(tokens)
-    assert off.variant("head") is lm and not torch.equal(off.variant("projection").forward(tokens), before)
+    assert off.variant(qk_norm="head") is lm and not torch.equal(off.variant(qk_norm="projection").forward(tokens), before)
     assert torch.equal(lm.forward(tokens), before) and torch.equal(make_lm(tiny_config("head")).forward(tokens), before)
 
 
@@ -215,7 +215,10 @@ def test_one_token_one_layer_one_head(length):
         (lambda lm: lm.views([1], [Request("logits", "max")]), "over"),
         (lambda lm: lm.views([1], [Request("logits", "max", over=("head",))]), "head"),
         (lambda lm: lm.views([1], [Request(SCORES, select=(("head", 6),))]), "outside 0..5"),
-        (lambda lm: lm.variant("both"), "both"),
+        (lambda lm: lm.variant(qk_norm="both"), "both"),
+        (lambda lm: lm.variant(nose="big"), "nose"),
+        (lambda lm: lm.variant(rope_base="nan"), "number"),
+        (lambda lm: lm.variant(window="0"), "number"),
         (lambda lm: lm.next_tokens([1], 0), "k must"),
         (lambda lm: lm.parameter("x"), "no parameter"),
         (lambda lm: load("tiny-lama"), "did you mean tiny-llama"),

@@ -1,0 +1,52 @@
+"""Any part swapped on a model: it runs, it changes what it should, everything else is the same memory."""
+
+import pytest
+import torch
+from conftest import make_lm, tiny_config
+
+from model.surgery import CHANGES, change, read, summary
+from model.view import Request
+
+CASES = [
+    (name, value) for name, part in CHANGES.items() for value in (*part.choices, *(["7"] if part.free and name != "eps" else []))
+]
+SAME = {("rope_base", "10000"), ("eps", "1e-05")}  # what the tiny model has, under another spelling of the number
+
+UNSEEN = {  # new biases start at 0, the prompt is shorter than the window, the dtype is fp32 already
+    ("biases", "on"), ("window", "64"), ("norm", "rmsnorm-fp32-gain"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), CASES)
+def test_every_change_runs_and_shares_all_other_weights(tokens, name, value):
+    lm = make_lm(tiny_config(tied=True))
+    before = lm.forward(tokens)
+    other = lm.variant(**{name: value})
+    after = other.forward(tokens)
+    assert after.isfinite().all() and torch.equal(lm.forward(tokens), before)
+    if read(lm.config, name) == value or (name, value) in SAME:
+        assert other is lm or torch.equal(after, before)
+        return
+    assert read(other.config, name) == value and ((after - before).abs().max() > 0) == ((name, value) not in UNSEEN)
+    assert [CHANGES[name].title in phrase for phrase in summary(lm.config, other.config)] == [True]
+    ours = {n: (p.data_ptr(), p.shape) for n, p in lm.net.named_parameters(remove_duplicate=False)}
+    theirs = {n: (p.data_ptr(), p.shape) for n, p in other.net.named_parameters(remove_duplicate=False)}
+    assert {n for n in theirs if theirs[n] != ours.get(n)} == set(other.invented)
+    assert all(i.holds for i in other.identities(tokens, 1))
+    other.views(tokens, [Request(tap.name, "stats") for tap in other.taps()])
+
+
+def test_parts_can_be_changed_together_and_one_at_a_time(tokens):
+    lm = make_lm()
+    both = lm.variant(qk_norm="head", wiring="sandwich")
+    step = lm.variant(wiring="sandwich").variant(qk_norm="head", wiring="sandwich")
+    assert both.config == step.config and torch.equal(both.forward(tokens), step.forward(tokens))
+    assert change(lm.config, {}) == lm.config and lm.variant() is lm
+
+
+def test_nothing_before_the_changed_part_moves(tokens):
+    """QK-norm leaves q, k and the stream entering block 0 bit for bit what they were."""
+    lm = make_lm()
+    same = ["hook_embed", "blocks.0.ln1.*", "blocks.0.attn.hook_q", "blocks.0.attn.hook_v"]
+    a, b = lm.capture(tokens, same), lm.variant(qk_norm="head").capture(tokens, same)
+    assert all(torch.equal(a[name], b[name]) for name in a)
