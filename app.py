@@ -11,8 +11,8 @@ SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="app.py", description="Open the block of a decoder-only language model in a browser.")
-    parser.add_argument("--model", action="append", default=[], metavar="SOURCE",
-                        help="a model folder or the name of a preset; may be given several times, the first is shown first")  # fmt: skip
+    source = "a model folder or the name of a preset; may be given several times, the first is shown first"
+    parser.add_argument("--model", action="append", default=[], metavar="SOURCE", help=source)
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps ...")
@@ -33,26 +33,30 @@ def shelved(sources: Iterable[str]) -> dict[str, str]:
     return named
 
 
-def build(models: Mapping[str, object] | Iterable[str] = (), *, device: str = "auto", dtype: str | None = None, max_tokens: int = 1024):
-    """The whole web app (FastAPI). `models`: sources, or name -> source; all that visitors share is made here."""
+def build(models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024):
+    """The whole web app (FastAPI). `models`: sources, or name -> source."""
+    from model import load
+    from viz.shelf import Shelf
+
+    named = dict(models) if isinstance(models, Mapping) else shelved(models)
+    return web(Shelf(named, partial(load, device=device, dtype=dtype), max_tokens=max_tokens))
+
+
+def web(shelf):
+    """The pages over a shelf of models; whatever visitors share is the shelf and the store made here."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "0"  # read when gradio is imported: nothing is sent anywhere
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
     import gradio as gr
 
-    from model import load
     from viz.pages.explore import Explore, blocks
     from viz.pages.shell import own_url, parent
-    from viz.shelf import Shelf
     from viz.store import Store
 
-    named = dict(models) if isinstance(models, Mapping) else shelved(models)
-    shelf = Shelf(named, partial(load, device=device, dtype=dtype), max_tokens=max_tokens)
     store = Store()
     styles = "".join(f'<link rel="stylesheet" href="{own_url(name)}">' for name in ("theme.css", "page.css"))
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-    return gr.mount_gradio_app(
-        parent(store), blocks(Explore(shelf, store)), path="/", theme=gr.themes.Base(**fonts), head=styles, run_history=False, footer_links=[],
-    )  # fmt: skip
+    theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
+    page = blocks(Explore(shelf, store))
+    return gr.mount_gradio_app(parent(store), page, path="/", theme=theme, head=styles, run_history=False, footer_links=[])
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -46,8 +46,10 @@ PARTS = {  # by the last word of a tap's or a slot's name: the same name means t
     "hook_cache_k": Part("rope", "RoPE", QK, "rope", shown=False),
     "hook_cache_v": Part("v", "v", (4, 6), shown=False),
     "hook_logits": Part("logits", "q · k, scaled", QK),
+    "hook_capped": Part("capped", "soft-cap", QK),
     "hook_attn_scores": Part("pattern", "softmax", QK, shown=False),
     "hook_pattern": Part("pattern", "softmax", QK),
+    "hook_sink": Part("pattern", "softmax", QK, shown=False),
     "hook_z": Part("z", "pattern · v"),
     "hook_pre": Part("gate", "gate", (0, 3), "mlp"),
     "hook_act": Part("act", "SiLU(gate)", (0, 3), "mlp"),
@@ -58,7 +60,7 @@ PARTS = {  # by the last word of a tap's or a slot's name: the same name means t
 
 @dataclass
 class Node:
-    """One box (or, with `stream`, one state of the residual stream). `taps` are relative to the block, `shown` give its numbers."""
+    """One box, or with `stream` one state of the residual stream. `taps` are paths below it; `shown` give its numbers."""
 
     id: str
     label: str
@@ -100,21 +102,22 @@ def _pieces(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Modul
     """What a node can be made of, in definition order: taps, norms, rotations and empty slots; other modules are entered."""
     for name, child in module.named_children():
         path = f"{prefix}{name}"
-        if isinstance(child, Tap | nn.Identity | Rope) or type(child) in NORMS.values():
+        slot = isinstance(child, nn.Identity) and name in PARTS  # an empty slot is drawn where its part has a place
+        if slot or isinstance(child, Tap | Rope) or type(child) in NORMS.values():
             yield path, child
         elif any(True for _ in taps_of(child)):
             yield from _pieces(child, f"{path}.")
 
 
 def _unknown(path: str, module: nn.Module) -> Part:
-    leaf = path.rpartition(".")[2]
+    name = path.replace("hook_", "")
     if type(module) in NORMS.values():
-        return Part(leaf, type(module).__name__, kind="norm")
-    return Part(leaf.removeprefix("hook_"), leaf.removeprefix("hook_").replace("_", " "), kind="other")
+        return Part(name, type(module).__name__, kind="norm")
+    return Part(name, name.replace("_", " ").replace(".", " "), kind="other")
 
 
 def _placed(nodes: list[Node]) -> list[Node]:
-    """Give each node the first row in which its lanes are free below what feeds them; the stream closes all lanes."""
+    """Give each node the first row in which its lanes are free below what feeds them; what joins the stream ends all lanes."""
     last: list[Node | None] = [None] * 6  # the lowest node in each lane since the stream was last read
     floor = 0
     for node in nodes:
@@ -125,6 +128,6 @@ def _placed(nodes: list[Node]) -> list[Node]:
             node.reads = list(dict.fromkeys(n.id for n in above))
             for i in lanes:
                 last[i] = node
-        else:
+        if node.stream or node.adds:
             last, floor = [None] * 6, node.row + 1
     return sorted(nodes, key=lambda node: (node.row, node.lanes))

@@ -101,7 +101,8 @@ def _wire(source: Node, target: Node, boxes: dict[str, Box], lying: bool) -> str
     """From the end of one box to the start of the other, in the middle of the lanes that both have."""
     a, b = boxes[source.id], boxes[target.id]
     if lying:  # straight on, then a bend in the gap before the target
-        return f'<path class="wire" d="M{a.x + a.w:g} {a.cy:g}H{b.x - 14:g}C{b.x - 6:g} {a.cy:g} {b.x - 8:g} {b.cy:g} {b.x:g} {b.cy:g}"/>'
+        bend = f"C{b.x - 6:g} {a.cy:g} {b.x - 8:g} {b.cy:g} {b.x:g} {b.cy:g}"
+        return f'<path class="wire" d="M{a.x + a.w:g} {a.cy:g}H{b.x - 14:g}{bend}"/>'
     x = (max(a.x, b.x) + min(a.x + a.w, b.x + b.w)) / 2
     return _line(x, a.y + a.h, x, b.y, "wire")
 

@@ -30,7 +30,7 @@ class Run:
 class Shelf:
     """`sources`: what a visitor may choose -> what `opener` opens. `max_tokens` is the budget of one prompt."""
 
-    def __init__(self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens: int = 1024, runs: int = 128):
+    def __init__(self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens=1024, runs=128):
         if not sources:
             raise BlockscopeError("there is no model to show: name one with --model, a folder or a preset")
         self.sources, self.max_tokens = dict(sources), max_tokens
@@ -56,7 +56,7 @@ class Shelf:
         return (name, "as-built") in self._models
 
     def model(self, name: str, qk: str = "as-built") -> LM:
-        """The model, opened at most once however many visitors ask at the same time; `qk` other than as built shares its weights."""
+        """The model, opened once however many visitors ask at the same time; with another `qk` it shares the same weights."""
         with self._opening[name]:
             if (name, "as-built") not in self._models:
                 self._models[name, "as-built"] = self._opener(self.sources[name])

@@ -15,7 +15,7 @@ MOST = 1_000_000  # no layer, head or position reaches it; keeps hostile integer
 
 CHOICES: dict[str, tuple] = {
     "page": ("explore",),
-    "stage": ("raw", "scaled", "masked", "pattern"),
+    "stage": ("raw", "scaled", "capped", "masked", "pattern"),
     "qk": ("as-built", "off", "head", "projection"),
     "neurons": ("index", "sorted"),
     "theme": ("auto", "light", "dark"),
@@ -48,7 +48,7 @@ class UiState:
 
 
 def parse(raw: object) -> tuple[UiState, list[str]]:
-    """A mapping of anything, or a query string -> the nearest valid state, and a sentence for each value not taken as it was."""
+    """A mapping of anything, or a query string -> the nearest valid state, and a sentence for each value that was changed."""
     if isinstance(raw, str):
         raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
     if not isinstance(raw, Mapping):
@@ -64,18 +64,28 @@ def parse(raw: object) -> tuple[UiState, list[str]]:
 
 def fit(state: UiState, *, layers: int, heads: int, tokens: int, nodes: Sequence[str]) -> tuple[UiState, list[str]]:
     """The same view on a model with so many layers and heads, a prompt of so many tokens and a block with these nodes."""
-    notes = []
+    notes, state = [], joined(state)
     for name, count, low in (("layer", layers, 0), ("head", heads, 0), ("token", tokens, -1)):
         value = getattr(state, name)
         nearest = max(low, min(value, count - 1))
         if nearest != value:
             notes.append(f"there is no {name} {value} here (0 to {count - 1}): showing {nearest}")
             state = replace(state, **{name: nearest})
+    if state.stage == "capped" and "capped" not in nodes:
+        notes.append("this block has no soft-cap: showing the scaled logits")
+        state = replace(state, stage="scaled")
     if state.node not in nodes:
         nearest = UiState.node if UiState.node in nodes else nodes[0]
         notes.append(f"this block has no node {_show(state.node)}: showing {nearest}")
         state = replace(state, node=nearest)
     return state, notes
+
+
+def joined(state: UiState) -> UiState:
+    """The softmax node and the last stage are the same picture: choosing one chooses the other."""
+    if state.node == "pattern":
+        return replace(state, stage="pattern")
+    return replace(state, node="pattern") if (state.node, state.stage) == ("logits", "pattern") else state
 
 
 def _read(name: str, value: object, default: object) -> tuple[object, str | None]:
@@ -105,7 +115,9 @@ def _whole(name: str, value: object, default: object) -> tuple[object, str | Non
         return default, f"{name} must be a whole number, got {_show(value)}: using {default}"
     low, high = RANGES[name]
     nearest = max(low, min(int(number), high))
-    return nearest, None if nearest == number else f"{name} must lie between {low} and {high}, got {_show(value)}: using {nearest}"
+    if nearest == number:
+        return nearest, None
+    return nearest, f"{name} must lie between {low} and {high}, got {_show(value)}: using {nearest}"
 
 
 def _text(prompt: str) -> tuple[str, str | None]:

@@ -13,6 +13,7 @@ from model.view import Request, View
 from viz.diagram import Node, graph
 from viz.drawing import draw
 from viz.nodes import Card, cards, requests_for_run
+from viz.nodes.card import short
 from viz.nodes.requests import logit_peaks
 from viz.shelf import LM, Run, Shelf
 from viz.state import UiState, fit
@@ -100,7 +101,7 @@ def brief(x: float) -> str:
 
 def describe(card: Card, store: Store) -> dict:
     """A card as the browser gets it: words and a table as they are, the figure by its key."""
-    told = {"id": card.id, "title": card.title, "caption": card.caption, "role": card.role, "height": card.height, "table": card.table}
+    told = {name: getattr(card, name) for name in ("id", "title", "caption", "role", "height", "table")}
     if card.figure is None:
         return told
     payload = card.figure.to_json().encode()
@@ -115,7 +116,7 @@ def about(lm: LM, name: str, built: LM) -> dict:
     return {
         "name": name,
         "size": f"{count(lm.config.n_layers, 'layer')} · {lm.config.d_model} wide",
-        "device": f"{str(lm.device).split(':')[0]} · {str(lm.dtype).removeprefix('torch.').replace('float', 'fp').replace('bfp', 'bf')}",
+        "device": f"{lm.device} · {short(str(lm.dtype).removeprefix('torch.'))}",
         "layers": lm.config.n_layers,
         "heads": attention.n_heads,
         "kv_heads": attention.n_kv_heads,
@@ -128,9 +129,10 @@ def about(lm: LM, name: str, built: LM) -> dict:
 
 
 def strip(shelf: Shelf, name: str, run: Run, prompt: str) -> dict:
-    """The layers at the foot: the largest |logit| of each as it ran and, where that run is kept too, with QK-norm the other way."""
+    """The layers at the foot: the largest |logit| of each as it ran and, once that has run too, with QK-norm the other way."""
     which = hashlib.sha256(f"{name}\0{run.lm.qk_norm}\0{prompt}".encode()).hexdigest()[:16]
-    told = {"run": which, "peaks": plain(run.peaks), "label": f"as run, {QK_WORDS[run.lm.qk_norm]}", "other": None, "other_label": ""}
+    label = f"as run, {QK_WORDS[run.lm.qk_norm]}"
+    told = {"run": which, "peaks": plain(run.peaks), "label": label, "other": None, "other_label": ""}
     other = shelf.find(name, other_qk(run.lm, shelf.model(name)), prompt)
     if other is not None:
         gain = "unit-gain " if getattr(other.lm, "invented", ()) else ""
@@ -164,7 +166,7 @@ def words(shelf: Shelf, name: str, run: Run, state: UiState) -> dict:
     """All of a view that is not a picture; `state` is fitted."""
     lm, tokens = run.lm, list(run.tokens)
     return {
-        "state": asdict(state) | {"model": name},
+        "state": asdict(state),
         "query": state.query(),
         "model": about(lm, name, shelf.model(name)),
         "tokens": {"pieces": list(run.pieces), "said": f"{count(len(tokens), 'token')} · {run.seconds:.2f} s"},
@@ -190,7 +192,8 @@ def view(shelf: Shelf, store: Store, name: str, run: Run, state: UiState, scheme
 def data_of(card: Card) -> dict:
     """A card with the numbers it draws, for people who call the endpoint rather than open the page."""
     data = [] if card.figure is None else [plain(trace.to_plotly_json()) for trace in card.figure.data]
-    return {"id": card.id, "title": card.title, "caption": card.caption, "role": card.role, "table": plain(card.table), "data": data}
+    words = {name: getattr(card, name) for name in ("id", "title", "caption", "role")}
+    return words | {"table": plain(card.table), "data": data}
 
 
 def plain(value):

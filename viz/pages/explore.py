@@ -106,7 +106,7 @@ class Explore:
         token = sent.get("token")
         state, notes = parse(sent.get("state", {}))
         name, more = self.shelf.name(state.model)
-        state = replace(state, model="") if more else state
+        state = replace(state, model=name)  # a link names its model, also where that is the first one
         scheme = "dark" if sent.get("scheme") == "dark" else "light"
         return Asked(token if isinstance(token, int) else 0, scheme, name, state, (*notes, *more))
 
@@ -145,8 +145,8 @@ class Explore:
             raise BlockscopeError("The prompt holds no token that this model knows: type some other text.")
         if len(tokens) > self.shelf.max_tokens:
             raise BlockscopeError(
-                f"This prompt has {len(tokens):,} tokens and the budget of this app is {self.shelf.max_tokens:,} (--max-tokens), "
-                f"so it was not run. {lm.cost(len(tokens)).sentence}"
+                f"This prompt has {len(tokens):,} tokens and the budget of this app is {self.shelf.max_tokens:,} "
+                f"(--max-tokens), so it was not run. {lm.cost(len(tokens)).sentence}"
             )
         began = time.perf_counter()
         walk = lm.walk(tokens, answers.run_requests(lm, state))
@@ -194,4 +194,4 @@ def _sentence(error: Exception) -> dict:
     if isinstance(error, BlockscopeError):
         return {"kind": "error", "sentence": str(error)}
     log.error("a handler failed", exc_info=error)
-    return {"kind": "error", "sentence": f"Blockscope failed here ({type(error).__name__}); the app's log says where. The page goes on."}
+    return {"kind": "error", "sentence": f"Blockscope failed here ({type(error).__name__}); the app's log says where."}

@@ -23,7 +23,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css"}
 FOR_GOOD = "public, max-age=31536000, immutable"
 HEADERS = {
     # gradio evaluates component scripts (unsafe-eval) and writes inline styles; nothing may be fetched from elsewhere
-    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'; base-uri 'self'",
+    "content-security-policy": "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; object-src 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
@@ -100,7 +100,9 @@ def _plotly() -> bytes:
 
 
 def _packed(body: bytes, encoding: str) -> bytes:
-    return {"br": lambda: brotli.compress(body, quality=5), "gzip": lambda: gzip.compress(body, 6)}.get(encoding, lambda: body)()
+    if encoding == "br":
+        return brotli.compress(body, quality=5)
+    return gzip.compress(body, 6) if encoding == "gzip" else body
 
 
 def _encoded(encoding: str) -> dict[str, str]:

@@ -33,7 +33,7 @@ export function wire(root, handlers) {
     control.addEventListener(control.type === "range" ? "input" : "change", () => {
       const source = control.matches("fieldset") ? control.querySelector("input:checked") : control;
       const value = source.type === "checkbox" ? Number(source.checked) : source.value;
-      send.change({ [control.dataset.field]: value }, control.type === "range" ? "replace" : "push");
+      pick(control.dataset.field, value, control.type === "range" ? "replace" : "push");
     });
   }
   at("layer-less").addEventListener("click", () => open(shown.state.layer - 1));
@@ -44,6 +44,14 @@ export function wire(root, handlers) {
   at("tokens").addEventListener("keydown", moveToken);
   root.querySelector(".tab").addEventListener("click", (event) => event.preventDefault());
   new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
+}
+
+/** Change one field; the softmax node and the stage "pattern" are one picture, so leaving one leaves the other. */
+function pick(field, value, how) {
+  const fields = { [field]: value };
+  if (field === "stage" && value !== "pattern") fields.node = "logits";
+  if (field === "node" && value === "logits" && shown.state.stage === "pattern") fields.stage = "scaled";
+  send.change(fields, how);
 }
 
 function open(layer) {
@@ -97,7 +105,7 @@ export function showAnswer(answer, state) {
   showTokens(answer.tokens, state);
   showDiagram(at("diagram"), answer.block, answer.numbers, state, (node) => {
     markNode(at("diagram"), node);
-    send.change({ node });
+    pick("node", node);
   });
   showControls(answer, state);
   showIdentities(answer.identities);
@@ -176,6 +184,7 @@ function showTokens(tokens, state) {
 
 function showControls(answer, state) {
   for (const control of at("controls").querySelectorAll("[data-for]")) control.hidden = !answer.controls.includes(control.dataset.for);
+  document.querySelector('[data-stage="capped"]').hidden = !("capped" in answer.numbers);
   const heads = at("head");
   if (heads.options.length !== answer.model.heads) {
     heads.replaceChildren(...Array.from({ length: answer.model.heads }, (_, i) => new Option(String(i), String(i))));

@@ -1,0 +1,339 @@
+"""The page in a real browser: what a person does, and what is then really drawn."""
+
+import re
+import time
+from urllib.parse import parse_qs, urlsplit
+
+import browser as b
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import app
+import model
+from model.view import Request
+from viz.shelf import Shelf
+
+pytestmark = pytest.mark.browser
+MODELS = {"tiny": "tiny-llama", "normed": "tiny-qwen3"}
+HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
+VIEWPORTS = [(1280, 720), (1920, 1080), (390, 844)]
+
+
+@pytest.fixture(scope="module")
+def address():
+    with b.serving(app.build(MODELS, max_tokens=300)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    path = b.chromium()
+    if path is None:
+        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def shared(chrome):
+    """One context for most tests: its cache holds plotly.js."""
+    context = chrome.new_context(viewport={"width": 1280, "height": 720})
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(shared, address):
+    """A fresh tab; a script error or a request that leaves the app fails the test."""
+    tab = shared.new_page()
+    errors, outside = [], []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    tab.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.append(request.url))
+    yield tab
+    tab.close()
+    assert errors == [] and outside == []
+
+
+def logits(source: str, prompt: str, layer: int = 0, head: int = 0, qk: str | None = None) -> np.ndarray:
+    """Scaled logits of one head by the model itself [query_pos, key_pos], NaN where masked."""
+    lm = model.load(source)
+    lm = lm if qk is None else lm.variant(qk)
+    (view,) = lm.views(lm.encode(prompt), [Request(f"blocks.{layer}.attn.hook_logits", select=(("head", head),))])
+    return np.where(view.masked, np.nan, view.values)
+
+
+def drawn(page) -> np.ndarray:
+    return np.array(b.main_trace(page)["z"], float)
+
+
+def test_a_typed_prompt_is_run_and_drawn_as_the_model_computed_it(page, address):
+    b.visit(page, address)
+    b.run(page, "the cat the")
+    assert page.locator("#tokens button").count() == 11
+    assert page.locator("#tokens button").nth(3).text_content() == "·"
+    np.testing.assert_allclose(drawn(page), logits("tiny-llama", "the cat the"), rtol=1e-5)
+    assert parse_qs(urlsplit(page.url).query)["prompt"] == ["the cat the"]
+
+
+def test_repeated_tokens_are_nine_cells(page, address):
+    b.visit(page, f"{address}/?prompt=aba")
+    told = b.main_trace(page)
+    assert [len(row) for row in told["z"]] == [3, 3, 3]
+    assert len({v for row in told["z"] for v in row if v is not None}) == 6  # the visible ones, all different
+    assert told["x"]["type"] == told["y"]["type"] == "linear"
+    assert told["y"]["range"][0] > told["y"]["range"][1], "query 0 is at the top"
+    assert [text[-1] for text in told["x"]["text"]] == ["a", "b", "a"]
+
+
+def test_a_click_on_a_node_shows_its_tensor_and_numbers(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    lm = model.load("tiny-llama")
+    tokens = lm.encode("hello")
+    for node, tap in {"z": "attn.hook_z", "gate": "mlp.hook_pre", "attn_out": "hook_attn_out", "pattern": "attn.hook_pattern"}.items():
+        b.click_node(page, node)
+        assert tap in page.locator("#main-caption").text_content()
+        (view,) = lm.views(tokens, [Request(f"blocks.0.{tap}", "stats")])
+        told = page.locator(f'.standing [data-node="{node}"]')
+        assert told.get_attribute("aria-pressed") == "true"
+        largest = float(re.search(r"max ([\d.]+)", told.text_content())[1])
+        assert largest == pytest.approx(view.stats.absmax, abs=0.006)
+        assert str(list(view.shape)) in told.locator("title").text_content()
+
+
+def test_keyboard_alone_moves_and_selects(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    page.locator('.standing [data-node="logits"]').focus()
+    page.keyboard.press("ArrowUp")
+    assert page.evaluate("document.activeElement.dataset.node") == "rope"
+    b.after(page, lambda: page.keyboard.press("Enter"), "rope")
+    page.locator("#layer").focus()
+    b.after(page, lambda: page.keyboard.press("ArrowRight"))
+    assert page.locator("#layer-now").text_content() == "1"
+    page.locator('#tokens [aria-checked="true"]').focus()
+    b.after(page, lambda: page.keyboard.press("ArrowLeft"))
+    assert "token=3" in page.url
+
+
+def test_the_qk_norm_switch_changes_the_logits(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    before = drawn(page)
+    assert "QK-norm off" in page.locator('.standing [data-node="qk_norm"]').text_content()
+    b.after(page, lambda: page.select_option("#qk", "head"))
+    np.testing.assert_allclose(drawn(page), logits("tiny-llama", "hello", qk="head"), rtol=1e-5)
+    assert not np.allclose(np.nan_to_num(before), np.nan_to_num(drawn(page)))
+    assert "QK-norm off" not in page.locator('.standing [data-node="qk_norm"]').text_content()
+    b.after(page, lambda: page.select_option("#qk", "as-built"))
+    np.testing.assert_array_equal(drawn(page), before)
+
+
+def test_a_link_restores_the_view_and_back_goes_back(page, address):
+    b.visit(page, f"{address}/?prompt=hello&node=gate&layer=2&head=3&token=1&neurons=sorted")
+    assert page.locator("#layer-now").text_content() == "2"
+    assert page.locator('#tokens [aria-checked="true"]').text_content() == "e"
+    b.click_node(page, "logits")
+    b.after(page, lambda: page.locator('input[value="pattern"]').check(force=True))
+    there, title, numbers = page.url, page.locator("#main-title").text_content(), drawn(page)
+    b.visit(page, there)  # reload
+    assert page.locator("#main-title").text_content() == title
+    assert page.locator("#head").input_value() == "3"
+    np.testing.assert_array_equal(drawn(page), numbers)
+    b.click_node(page, "ln1")
+    b.after(page, page.go_back, "logits")
+    assert page.url == there
+
+
+def test_clicks_on_pictures_select(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    box = page.locator("#cards-main .nsewdrag").first.bounding_box()
+    at = (box["x"] + box["width"] * 0.1, box["y"] + box["height"] * 0.5)  # query 2 of 5
+
+    def click():
+        page.mouse.move(*at)
+        page.wait_for_timeout(200)
+        page.mouse.down()
+        page.mouse.up()
+
+    b.after(page, click)
+    assert page.locator('#tokens [aria-checked="true"]').get_attribute("data-token") == "2"
+    b.after(page, lambda: page.locator('#strip [data-layer="3"]').click())
+    assert page.locator("#layer-now").text_content() == "3"
+    page.locator('#cards-side [data-card="heads"]').scroll_into_view_if_needed()
+    box = page.locator('#cards-side [data-card="heads"] .gd').bounding_box()
+    at = (box["x"] + box["width"] * 1.05 / 3, box["y"] + box["height"] * 1.93 / 2)  # tile 4 of 3 x 2, its lower left corner
+    b.after(page, click)
+    assert page.locator("#head").input_value() == "4"
+
+
+def test_zoom_survives_another_head(page, address):
+    b.visit(page, f"{address}/?prompt=hello+world")
+    page.evaluate("""() => { const gd = document.querySelector("#cards-main .gd"); window.kept = gd;
+        return BlockscopePlotly.relayout(gd, {"xaxis.range": [1, 4]}); }""")  # fmt: skip
+    page.evaluate("() => { const gd = document.querySelector('#cards-main .gd'); gd._fullLayout._preGUI ??= {}; }")
+    b.after(page, lambda: page.select_option("#head", "2"))
+    assert page.evaluate("document.querySelector('#cards-main .gd') === window.kept"), "the same DOM node is redrawn"
+
+
+def test_two_visitors_do_not_see_each_other(chrome, address):
+    contexts = [chrome.new_context(viewport={"width": 1280, "height": 720}) for _ in range(2)]
+    one, two = (context.new_page() for context in contexts)
+    b.visit(one, f"{address}/?prompt=alpha")
+    b.visit(two, f"{address}/?prompt=beta&qk=head")
+    b.after(one, lambda: one.locator("#layer-more").click())
+    assert "".join(one.locator("#tokens button").all_text_contents()) == "alpha"
+    assert "".join(two.locator("#tokens button").all_text_contents()) == "beta"
+    np.testing.assert_allclose(drawn(one), logits("tiny-llama", "alpha", layer=1), rtol=1e-5)
+    for context in contexts:
+        context.close()
+
+
+def test_hostile_text_is_shown_as_it_is(page, address):
+    b.visit(page, address)
+    b.run(page, HOSTILE)
+    assert page.evaluate("window.pwned") is None
+    assert "".join(page.locator("#tokens button").all_text_contents()) == HOSTILE.replace(" ", "·")
+    assert page.locator(".bs img").count() == 0
+    b.visit(page, page.url)
+    assert page.locator("#prompt").input_value() == HOSTILE
+    assert page.evaluate("window.pwned") is None
+    b.visit(page, f"{address}/?node=<img/src=x/onerror=window.pwned=1>&model=<b>x</b>&stage=${{1}}&layer=NaN&head=-3&token=1e9&prompt=ab")
+    assert page.evaluate("window.pwned") is None and page.locator("#notice img").count() == 0
+    assert "Layer must be a whole number" in page.locator("#notice").text_content()
+
+
+def test_a_smaller_model_takes_the_view_without_an_error(page, address):
+    b.visit(page, f"{address}/?prompt=hello&layer=3&head=5&qk=head")
+    for name in ("normed", "tiny", "normed"):
+        b.after(page, lambda name=name: page.select_option("#model", name))
+        assert page.locator("#model").input_value() == name
+    assert page.locator("#notice.wrong").count() == 0
+    b.visit(page, f"{address}/?prompt=hello&layer=20")
+    assert page.locator("#layer-now").text_content() == "3"
+    assert "there is no layer 20" in page.locator("#notice").text_content().lower()
+
+
+def test_what_cannot_be_run_is_a_sentence_and_the_view_stays(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    before = drawn(page)
+    page.fill("#prompt", "")
+    page.locator("#go").click()
+    expect(page.locator("#notice.wrong")).to_contain_text("The prompt is empty")
+    page.fill("#prompt", "x" * 10_000)
+    page.locator("#go").click()
+    expect(page.locator("#notice.wrong")).to_contain_text("10,000 tokens and the budget of this app is 300")
+    np.testing.assert_array_equal(drawn(page), before)
+    b.after(page, lambda: page.select_option("#head", "1"))
+    assert page.locator("#notice").is_hidden()
+    b.run(page, "🙂")
+    assert page.locator("#tokens button").all_text_contents() == ["⟨F0⟩", "⟨9F⟩", "⟨99⟩", "⟨82⟩"]
+    b.run(page, "a")
+    assert drawn(page).shape == (1, 1)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", VIEWPORTS, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_nothing_overlaps_or_scrolls_sideways(chrome, address, size, theme):
+    context = chrome.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+    page = context.new_page()
+    b.visit(page, address)
+    for node in ("logits", "ln1", "rope", "gate", "resid_post"):
+        b.click_node(page, node) if node != "logits" else None
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], node
+        b.shot(page, f"{node}_{size[0]}_{theme}", full=size[0] < 900)
+    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll(".bs .top > *")].flatMap((e) => e.matches("nav") ? [...e.children] : [e])
+        .filter((e) => e.offsetParent).map((e) => { const r = e.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom, e.id]; })"""
+    )
+    for i, one in enumerate(boxes):
+        assert one[0] >= 0 and one[2] <= size[0], one
+        for other in boxes[i + 1 :]:
+            apart = one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+            assert apart, f"{one} overlaps {other}"
+    clipped = page.evaluate(
+        """() => [...document.querySelectorAll(".bs button, .bs h2, .bs h3, .bs .segments span, .bs .field")]
+        .filter((e) => e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map((e) => e.textContent)"""
+    )
+    assert clipped == []
+    context.close()
+
+
+def test_the_theme_button_changes_page_and_pictures(page, address):
+    b.visit(page, f"{address}/?prompt=hello&theme=light")
+    ink = "() => document.querySelector('#cards-main .gd')._fullLayout.font.color"
+    light = page.evaluate(ink)
+    b.after(page, lambda: page.locator("#theme").click())
+    assert page.evaluate("document.body.classList.contains('dark')")
+    assert page.evaluate(ink) != light and "theme=dark" in page.url
+
+
+@pytest.fixture(scope="module")
+def pace() -> dict:
+    """Seconds that each layer of the slow app takes."""
+    return {"seconds": 0.0}
+
+
+@pytest.fixture(scope="module")
+def slow(pace):
+    def opener(source):
+        lm = model.load(source)
+        step = lm.step
+        lm.step = lambda stage, x, place: (time.sleep(pace["seconds"]), step(stage, x, place))[1]
+        return lm
+
+    with b.serving(app.web(Shelf({"tiny": "tiny-llama"}, opener))) as address:
+        yield address
+    pace["seconds"] = 0.0
+
+
+def test_long_work_shows_progress_and_can_be_cancelled(chrome, slow, pace):
+    page = chrome.new_context(viewport={"width": 1280, "height": 720}).new_page()
+    pace["seconds"] = 0.0
+    b.visit(page, f"{slow}/?prompt=hello")
+    before = drawn(page)
+    pace["seconds"] = 1.0
+    page.fill("#prompt", "long work")
+    page.press("#prompt", "Enter")
+    expect(page.locator("#progress span")).to_contain_text(re.compile("layer . · [1-6] of [56]"), timeout=10_000)
+    assert page.locator("#cancel").is_visible() and page.locator("#go").is_hidden()
+    page.locator("#cancel").click()
+    expect(page.locator("#notice")).to_contain_text("Stopped")
+    assert page.locator("#go").is_visible() and page.locator("#progress").is_hidden()
+    np.testing.assert_array_equal(drawn(page), before)
+    pace["seconds"] = 0.0
+    b.run(page, "again")  # nothing is stuck: the next run is answered
+    assert page.locator("#tokens button").count() == 5
+    page.context.close()
+
+
+def test_a_slow_run_holds_up_nobody_and_a_late_answer_is_dropped(chrome, slow, pace):
+    contexts = [chrome.new_context(viewport={"width": 1280, "height": 720}) for _ in range(2)]
+    one, two = (context.new_page() for context in contexts)
+    pace["seconds"] = 0.0
+    for page in (one, two):
+        b.visit(page, f"{slow}/?prompt=hello")
+    pace["seconds"] = 0.8
+    one.fill("#prompt", "a slow prompt")
+    one.press("#prompt", "Enter")
+    one.wait_for_timeout(300)
+    began = time.monotonic()
+    b.after(two, lambda: two.select_option("#head", "3"))
+    assert time.monotonic() - began < 4  # its run takes more; a bound that a loaded machine keeps too
+    one.fill("#prompt", "quick")  # while the first still runs
+    pace["seconds"] = 0.0
+    b.run(one, "quick")
+    one.wait_for_timeout(2500)  # time for the first to arrive, were it not dropped
+    assert "".join(one.locator("#tokens button").all_text_contents()) == "quick"
+    for context in contexts:
+        context.close()
+
+
+def test_the_mode_bar_cannot_send_a_chart_away(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    titles = page.locator("#cards-main .modebar-btn").evaluate_all("(all) => all.map((e) => e.dataset.title || e.dataset.attr || '')")
+    assert titles and not any("cloud" in title.lower() or "share" in title.lower() for title in titles)
+    assert page.locator(".plotlyjsicon").count() == 0
