@@ -3,7 +3,8 @@
 from model import load, count, PRESETS
 """
 
-from model.load import count, load
+from model.count import count
+from model.load import load
 from model.presets import PRESETS
 
 __all__ = ["PRESETS", "count", "load"]

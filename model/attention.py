@@ -72,6 +72,11 @@ class Attention(Scores):
             """Numbers that a cache keeps for one token of one layer."""
             return 2 * self.n_kv_heads * self.d_head
 
+        @property
+        def work_per_key(self) -> int:
+            """Multiplications of one query token with one key and its value, all heads."""
+            return 2 * self.n_heads * self.d_head
+
         def build(self) -> "Attention":
             return Attention(self)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from model.counting import parameters_of
+from model.counting import count_block
 from model.lm import Decoder
 from model.scores import TILE_BYTES
 from model.taps import capture
@@ -35,8 +35,9 @@ def cost(config: Decoder.Config, tokens: int, itemsize: int = 4) -> Cost:
     flops = 2 * config.d_vocab * config.d_model
     widest = config.d_model
     for block in config.blocks:
-        flops += 2 * tokens * parameters_of(block) + 4 * tokens**2 * block.attn.n_heads * block.attn.d_head
-        widest = max(widest, block.mlp.d_mlp)
+        counted = count_block(block)
+        flops += 2 * tokens * counted.active + 2 * tokens**2 * counted.work_per_key
+        widest = max(widest, block.mlp.active_neurons)
     logits = 4 * tokens**2 * max(block.attn.n_heads for block in config.blocks)
     memory = itemsize * tokens * ((config.n_layers + 1) * config.d_model + 4 * widest) + 3 * min(logits, TILE_BYTES)
     return Cost(tokens, flops, memory)

@@ -1,21 +1,18 @@
 """Opening a model: a folder with weights, or a preset name with random ones."""
 
-import difflib
 from pathlib import Path
 
 import torch
 
-from model.checkpoints.huggingface import open_folder, read_config
-from model.counting import Count, count_config
+from model.checkpoints.huggingface import open_folder
 from model.errors import BlockscopeError
 from model.lm import Decoder
-from model.presets import PRESETS
+from model.presets import PRESETS, meant
 from model.run import LM
 from model.tokens import Tokenizer, byte_tokenizer_json
 from model.weights import WeightStore, seeded
 
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -52,9 +49,7 @@ def load(
         return _random(str(source), PRESETS[str(source)], device, pick_dtype(dtype, device, torch.bfloat16), seed)
     path = Path(source).expanduser()
     if not path.exists():
-        near = difflib.get_close_matches(str(source), PRESETS, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"presets are {', '.join(PRESETS)}"
-        raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {hint}")
+        raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {meant(str(source))}")
     checkpoint = open_folder(path)
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
@@ -69,16 +64,3 @@ def _random(name: str, config: Decoder.Config, device: torch.device, dtype: torc
     store = WeightStore(lambda parameter, shape: seeded(parameter, shape, seed, residual_scale), device, dtype)
     report = [f"random weights, seed {seed}: nothing here was trained", "tokens are bytes: a preset has no tokenizer"]
     return LM(config, store, name=name, source=name, tokenizer=Tokenizer.from_json(byte_tokenizer_json()), report=report)
-
-
-def count(source: str | Path | Decoder.Config) -> Count:
-    """Counts from a preset name, the path of a config.json (or its folder), or a configuration; no weights are read."""
-    if isinstance(source, Decoder.Config):
-        return count_config(source)
-    if str(source) in PRESETS:
-        return count_config(PRESETS[str(source)])
-    path = Path(source)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.exists():
-        raise BlockscopeError(f"{str(source)!r} is neither a preset nor a config.json; presets are {', '.join(PRESETS)}")
-    return count_config(read_config(path))

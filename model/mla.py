@@ -63,6 +63,11 @@ class MLA(Scores):
         def cached_per_token(self) -> int:
             return self.kv_latent + self.rope.d
 
+        @property
+        def work_per_key(self) -> int:
+            """Multiplications of one query token with one key and its value, all heads, the latent already expanded."""
+            return self.n_heads * (self.d_head + self.d_value)
+
         def build(self) -> "MLA":
             return MLA(self)
 

@@ -42,6 +42,11 @@ class MLPConfig:
         if self.activation not in ACTIVATIONS:
             raise BlockscopeError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
 
+    @property
+    def active_neurons(self) -> int:
+        """Neurons that one token meets."""
+        return self.d_mlp
+
 
 class GLU(nn.Module):
     """Gated: x [..., d_model] -> [..., d_model] through d_mlp gated neurons."""
@@ -101,6 +106,16 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         post = self.hook_post(self.activation(self.hook_pre(self.up_proj(x))))
         return self.hook_module_out(self.down_proj(post))
+
+
+def gated_width(d_model: int, multiple: int, factor: float | None = None) -> int:
+    """Llama's width of a gated MLP: 2/3 of 4 * d_model (three matrices as large as two), times `factor`, rounded up.
+
+    Both products are cut to whole numbers before the rounding (meta-llama/llama, model.py).
+    """
+    width = int(2 * 4 * d_model / 3)
+    width = width if factor is None else int(factor * width)
+    return -(-width // multiple) * multiple
 
 
 MLPS = {  # name -> config of (d_model, d_mlp, bias)

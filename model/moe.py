@@ -92,6 +92,11 @@ class MoE(nn.Module):
             if self.gate not in GATES:
                 raise BlockscopeError(f"gate must be one of {', '.join(GATES)}, got {self.gate!r}")
 
+        @property
+        def active_neurons(self) -> int:
+            """Neurons that one token meets, in its chosen experts and the shared one."""
+            return self.routing.topk * self.d_mlp + (self.shared.d_mlp if self.shared else 0)
+
         def build(self) -> "MoE":
             return MoE(self)
 
