@@ -197,3 +197,15 @@ class Rope(nn.Module):
         cos, sin = (t[:, None, :].to(x.dtype) for t in turn)
         a, b = split(x[..., : self.config.d])
         return torch.cat([join(a * cos - b * sin, b * cos + a * sin), x[..., self.config.d :]], dim=-1)
+
+
+class FullPrecisionRope(Rope):
+    """Rope that turns q and k in fp32 whatever their dtype, and casts back (OLMo 2)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Rope.Config):
+        def build(self) -> "FullPrecisionRope":
+            return FullPrecisionRope(self)
+
+    def rotate(self, x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+        return super().rotate(x.float(), turn).to(x.dtype)
