@@ -1,0 +1,103 @@
+"""What Explore costs against the plain forward of the same model, as ratios taken in one run.
+
+python tests/benchmarks/explore.py FOLDER [--tokens 256] [--rounds 7] [--threads 2]
+
+FOLDER: a model, e.g. the smollm2-135m that tests/real_models.py writes. Times are medians of rounds that alternate
+between the contenders, so that a noisy machine slows all of them; peaks are of one fresh process each.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))
+
+import torch  # noqa: E402
+
+from model import load  # noqa: E402
+from viz.nodes import cards, requests_for_run  # noqa: E402
+from viz.state import UiState  # noqa: E402
+from viz.theme import LIGHT  # noqa: E402
+
+
+def explore(lm, tokens: list[int], state: UiState) -> None:
+    """The page's own run: every number of the diagram, the layer strip and the stream's figures; then one layer's views."""
+    lm.views(tokens, requests_for_run(lm, state))
+    cards(lm, tokens, state, LIGHT)
+
+
+def timed(work) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def prompts(lm, count: int, length: int) -> list[list[int]]:
+    """Different prompts, since a prompt that was run once is remembered."""
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randint(lm.config.d_vocab, (length,), generator=generator).tolist() for _ in range(count)]
+
+
+def ratios(folder: str, length: int, rounds: int) -> dict:
+    lm = load(folder, device="cpu", dtype="fp32")
+    state = UiState(layer=lm.config.n_layers // 2, head=1, node="logits")
+    texts = prompts(lm, 2 * rounds + 2, length)
+    lm.forward(texts.pop())
+    explore(lm, texts.pop(), state)  # weights read, validators built
+    plain, first, again = [], [], {"head": [], "stage": [], "layer": []}
+    for i in range(rounds):
+        plain.append(timed(lambda: lm.forward(texts[2 * i])))  # noqa: B023
+        tokens = texts[2 * i + 1]
+        first.append(timed(lambda: lm.views(tokens, requests_for_run(lm, state))))  # noqa: B023
+        cards(lm, tokens, state, LIGHT)
+        changes = {"head": {"head": 2}, "stage": {"stage": "pattern"}, "layer": {"layer": state.layer + 3}}
+        for name, change in changes.items():
+            other = replace(state, **change)
+            again[name].append(timed(lambda: explore(lm, tokens, other)))  # noqa: B023
+    base = statistics.median(plain)
+    return {
+        "plain forward, seconds": base,
+        "first run / plain forward": statistics.median(first) / base,
+        **{f"change of {name} / plain forward": statistics.median(times) / base for name, times in again.items()},
+    }
+
+
+def peak(folder: str, length: int, what: str) -> float:
+    """Peak resident memory in MB of a process that only does `what`."""
+    lm = load(folder, device="cpu", dtype="fp32")
+    (tokens,) = prompts(lm, 1, length)
+    if what == "plain":
+        lm.forward(tokens)
+    else:
+        lm.views(tokens, requests_for_run(lm, UiState(layer=lm.config.n_layers // 2)))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--peak", choices=["plain", "explore"], help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if args.peak:
+        print(peak(args.folder, args.tokens, args.peak))
+        return
+    result = ratios(args.folder, args.tokens, args.rounds)
+    command = [sys.executable, __file__, args.folder, "--tokens", str(args.tokens), "--threads", str(args.threads), "--peak"]
+    peaks = {what: float(subprocess.check_output([*command, what]).split()[-1]) for what in ("plain", "explore")}
+    result |= {f"peak of {what}, MB": mb for what, mb in peaks.items()} | {"peak ratio": peaks["explore"] / peaks["plain"]}
+    print(json.dumps({name: round(value, 4) for name, value in result.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
