@@ -6,7 +6,7 @@ from model.lm import Decoder
 from model.masks import Causal, Sliding
 from model.mlp import GLU, SwiGLU
 from model.norms import FullPrecisionRMSNorm, OffsetRMSNorm
-from model.positions import Linear, Rope
+from model.positions import FullPrecisionRope, Linear, Rope
 
 
 def olmo2(
@@ -15,7 +15,7 @@ def olmo2(
     norm = FullPrecisionRMSNorm.Config(d=d, eps=eps)
     attn = Attention.Config(
         d_model=d, n_heads=heads, n_kv_heads=heads, d_head=d // heads, q_norm=norm, k_norm=norm, qk_norm_over="projection",
-        rope=Rope.Config(d=d // heads, base=base, pairing="half"),
+        rope=FullPrecisionRope.Config(d=d // heads, base=base, pairing="half"),
     )  # fmt: skip
     block = OutputNorm.Config(attn=attn, ln1_post=norm, mlp=SwiGLU.Config(d_model=d, d_mlp=mlp), ln2_post=norm)
     return Decoder.Config(d_vocab=vocab, d_model=d, blocks=(block,) * layers, ln_final=norm, tied=False, context=context)
