@@ -17,7 +17,7 @@ from model.norms import RMSNorm
 # ---- which model ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("given", ["gemma3_text", "LLAMA", "", 7, ["llama"], {"a": 1}])
+@pytest.mark.parametrize("given", ["gemma4_text", "LLAMA", "", 7, ["llama"], {"a": 1}])
 def test_unknown_model_type_is_named_with_the_supported_list(given):
     sentence = refusal(given)
     assert repr(given) in sentence
@@ -28,9 +28,7 @@ def test_missing_model_type_is_said():
     assert "model_type is missing" in refusal(without=["model_type"])
 
 
-@pytest.mark.parametrize(
-    "name", ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"]
-)
+@pytest.mark.parametrize("name", ["vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"])
 @pytest.mark.parametrize("value", [None, 0, -1, 2.5, 8.0, "8", True, [8], 10**9, 10**400])
 def test_a_size_must_be_a_sensible_whole_number(name, value):
     assert name in refusal(**{name: value})
@@ -76,7 +74,7 @@ def test_odd_heads_are_refused_because_coordinates_turn_in_pairs():
     assert "add it" in refusal(without=["head_dim"], hidden_size=43)
 
 
-@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "olmo2"])
 def test_kv_heads_absent_or_null_are_the_query_heads(model_type):
     for model in (
         config(model_type, without=["num_key_value_heads"], num_attention_heads=4),

@@ -14,7 +14,7 @@ LARGEST_CONFIG = 16 << 20  # bytes; a config is a few kilobytes, and anything hu
 _NO_EFFECT = """
     _attn_implementation _attn_implementation_autoset _attn_implementation_internal _flash_attn_2_enabled
     _model_name_or_path _name_or_path _num_labels architectures attention_dropout attn_implementation attn_pdrop
-    auto_map bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward cls_token_id
+    auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward cls_token_id
     decoder_start_token_id diversity_penalty do_sample dtype early_stopping embd_pdrop encoder_no_repeat_ngram_size
     eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
     gradient_checkpointing hidden_dropout id2label initializer_range is_decoder is_llama_config label2id
@@ -22,7 +22,8 @@ _NO_EFFECT = """
     no_repeat_ngram_size num_beam_groups num_beams num_labels num_return_sequences output_attentions
     output_hidden_states output_router_logits output_scores pad_token_id prefix pretraining_tp problem_type
     remove_invalid_values repetition_penalty resid_pdrop return_dict return_dict_in_generate sep_token_id
-    suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype
+    summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj suppress_tokens
+    task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p torch_dtype
     torchscript transformers.js_config transformers_version typical_p unk_token_id unsloth_fixed unsloth_version
     use_bfloat16 use_cache use_flash_attn
 """

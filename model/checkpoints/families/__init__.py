@@ -1,23 +1,50 @@
 """What each `model_type` of a Hugging Face config means: a model config, and the recipe of every parameter."""
 
-from model.checkpoints.families import llama
+from model.checkpoints.families import gemma, gpt2, gptj, llama, olmo2
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import Fields, shown
 from model.lm import Decoder
 
-FAMILIES: dict[str, Family] = {**llama.FAMILIES}
+FAMILIES: dict[str, Family] = {
+    **llama.FAMILIES,
+    **gpt2.FAMILIES,
+    **gptj.FAMILIES,
+    **olmo2.FAMILIES,
+    **gemma.FAMILIES,
+}
+
+# model_type of a model that also takes images or sound -> the type of its language model, which text_config describes
+WRAPPED = {"gemma3": "gemma3_text"}
 
 
 def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:
     """(model config, family, notes) of a parsed config.json; errors name the field, its value and what was expected."""
     fields = Fields(values, where)
     kind = fields.raw("model_type")
-    if not isinstance(kind, str) or kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in {**FAMILIES, **WRAPPED}:
         said = "is missing" if kind is None else f"is {shown(kind)}"
-        raise fields.fail(f"model_type {said}; the types that can be opened are {', '.join(FAMILIES)}")
+        raise fields.fail(f"model_type {said}; the types that can be opened are {', '.join([*FAMILIES, *WRAPPED])}")
     for name in ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"):
         fields.only(name, (False,), "only decoder-only models can be opened")
     fields.only("quantization_config", ({},), "the weights are quantised; save the model in bfloat16 first")
+    if kind in WRAPPED:
+        config, family, notes = config_of(*_language_model(fields, WRAPPED[kind]))
+        return config, family, [f"of a {kind} model only the language model is opened, from text_config", *notes]
     config = FAMILIES[kind].read(fields)
     fields.judge_the_rest(kind)
     return config, FAMILIES[kind], fields.notes
+
+
+def _language_model(fields: Fields, kind: str) -> tuple[dict, str]:
+    """text_config and where it stands; tie_word_embeddings may stand outside it."""
+    text = fields.raw("text_config")
+    if not isinstance(text, dict):
+        raise fields.fail(f"text_config is {shown(text)}; expected an object with the settings of the language model")
+    if text.get("model_type", kind) != kind:
+        raise fields.fail(f"text_config has model_type {shown(text['model_type'])}; expected {kind!r}")
+    tie = "tie_word_embeddings"
+    outer, inner = fields.raw(tie), text.get(tie)
+    if outer is not None and inner is not None and outer != inner:
+        raise fields.fail(f"{tie} is {shown(outer)} but text_config.{tie} is {shown(inner)}; make them equal")
+    text = {"model_type": kind} | text | ({} if outer is None else {tie: outer})
+    return text, f"{fields.where}, text_config"

@@ -16,10 +16,28 @@ MOST = MappingProxyType(
         "intermediate_size": 1 << 20,
         "num_hidden_layers": 1 << 10,
         "num_attention_heads": 1 << 12,
+        "num_key_value_heads": 1 << 12,
         "head_dim": 1 << 14,
         "max_position_embeddings": 1 << 31,
         "sliding_window": 1 << 31,
         "max_window_layers": 1 << 20,
+        "n_embd": 1 << 18,
+        "n_inner": 1 << 20,
+        "n_layer": 1 << 10,
+        "n_head": 1 << 12,
+        "n_positions": 1 << 31,
+    }
+)
+
+ACTIVATIONS = MappingProxyType(  # names in configs -> names in model.mlp; the three in the middle are one formula
+    {
+        "gelu": "gelu",
+        "gelu_new": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "relu": "relu",
+        "silu": "silu",
+        "swish": "silu",
     }
 )
 
@@ -47,10 +65,26 @@ def size(fields: Fields, name: str, default: int | None = None, why: str = "what
     return fields.whole(name, MOST[name], default, why)
 
 
-def heads(fields: Fields) -> tuple[int, int]:
-    """(query heads, KV heads); KV heads absent or null are as many as the query heads."""
-    n = size(fields, "num_attention_heads")
-    kv = fields.whole("num_key_value_heads", n, n, "one for each query head")
+def spelled(fields: Fields, *names: str) -> str:
+    """Which of a field's names this file uses; two that disagree are refused."""
+    given = [name for name in names if fields.raw(name) is not None]
+    for other in given[1:]:
+        if fields.values[other] != fields.values[given[0]]:
+            raise fields.fail(
+                f"{given[0]} is {shown(fields.values[given[0]])} but {other} is {shown(fields.values[other])}; they mean "
+                "the same: keep one"
+            )
+    return given[0] if given else names[0]
+
+
+def heads(fields: Fields, absent: tuple[int, int] | None = None) -> tuple[int, int]:
+    """(query heads, KV heads). KV heads absent or null are as many as the query heads; a family may default otherwise."""
+    of_heads, of_kv_heads = absent or (None, None)
+    n = size(fields, "num_attention_heads", of_heads)
+    if of_kv_heads is not None and "num_key_value_heads" not in fields.values:
+        kv = size(fields, "num_key_value_heads", of_kv_heads)
+    else:
+        kv = fields.whole("num_key_value_heads", n, n, "one for each query head")
     if n % kv:
         raise fields.fail(f"num_key_value_heads is {kv}; expected a divisor of num_attention_heads, {n}")
     return n, kv
@@ -97,3 +131,20 @@ def layer_types(fields: Fields, layers: int, known: Collection[str]) -> list[str
     if unknown := [kind for kind in kinds if not isinstance(kind, str) or kind not in known]:
         raise fields.fail(f"layer_types holds {shown(unknown[0])}; the types known here are {', '.join(known)}")
     return kinds
+
+
+def full_attention_only(fields: Fields, layers: int, family: str) -> None:
+    """layer_types may be there, if it says what is true anyway."""
+    if (kinds := fields.raw("layer_types")) is not None and kinds != ["full_attention"] * layers:
+        raise fields.fail(f"layer_types is {shown(kinds)}; in a {family} model every layer is 'full_attention'")
+
+
+def activation(fields: Fields, name: str, absent: str) -> str:
+    """The name in model.mlp of the activation that a field names."""
+    value = fields.raw(name)
+    if value is None:
+        fields.note(f"{name} is not given: {absent} is used (what this model_type defaults to)")
+        value = absent
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise fields.fail(f"{name} is {shown(value)}; the activations known here are {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[value]

@@ -5,7 +5,17 @@ They differ in biases, QK-norm and windows, and in what a missing field means.
 
 from model.attention import Attention
 from model.block import PreNorm
-from model.checkpoints.families.common import MOST, Family, head_dim, heads, layer_types, norm_eps, size, window
+from model.checkpoints.families.common import (
+    MOST,
+    Family,
+    full_attention_only,
+    head_dim,
+    heads,
+    layer_types,
+    norm_eps,
+    size,
+    window,
+)
 from model.checkpoints.fields import Fields, shown
 from model.checkpoints.recipes import table
 from model.checkpoints.rope import read_rope
@@ -25,9 +35,10 @@ def llama(fields: Fields) -> Decoder.Config:
         fields.only("sliding_window", (), "llama blocks have no window; a model trained with one is of type mistral")
     bias = fields.flag("attention_bias")
     layers = size(fields, "num_hidden_layers")
+    full_attention_only(fields, layers, "llama")
     return _decoder(
         fields,
-        masks=_full(fields, layers),
+        masks=(Causal(),) * layers,
         context=size(fields, "max_position_embeddings", 2048),
         qkv_bias=bias,
         o_bias=bias,
@@ -125,12 +136,6 @@ def _decoder(
         tied=fields.flag("tie_word_embeddings"),
         context=context,
     )
-
-
-def _full(fields: Fields, layers: int) -> tuple[Mask, ...]:
-    if (kinds := fields.raw("layer_types")) is not None and kinds != ["full_attention"] * layers:
-        raise fields.fail(f"layer_types is {shown(kinds)}; in a llama model every layer is 'full_attention'")
-    return (Causal(),) * layers
 
 
 def _upper_windows(fields: Fields) -> tuple[Mask, ...]:
