@@ -34,7 +34,7 @@ def overlay(
     data = [trace for group in groups for trace in (_outline(group, edges), _ends(group))]
     low, high, shapes, words = float(edges[0]), float(edges[-1]), [], []
     if bound is not None and np.isfinite(bound):
-        if bound <= NEAR * max(abs(low), abs(high)):
+        if bound <= NEAR * max(abs(low), abs(high)) or not any(np.isfinite(values).any() for _, values, _ in groups):
             low, high = min(low, -bound), max(high, bound)
             shapes += [_upright(x, theme) for x in (-bound, bound)]
             words.append(_note(bound, f"bound {number(bound)}", "right", theme))

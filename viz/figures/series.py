@@ -92,9 +92,10 @@ def _decades(panel: Panel) -> dict:
     low, high = float(np.log10(values.min())), float(np.log10(values.max()))
     pad = 0.08 * max(high - low, 0.5)
     scale = {"range": [low - pad, high + pad]} if panel.lines else {}
-    if high - low < 1.5:
-        return scale | {"nticks": 4}
     powers = list(range(int(np.floor(low)), int(np.ceil(high)) + 1))
+    if high - low < 1.5:
+        marks = [m * 10.0**k for k in powers for m in (1, 2, 5)]
+        return scale | {"tickmode": "array", "tickvals": marks, "ticktext": [f"{mark:,g}" for mark in marks]}
     powers = powers[:: -(-len(powers) // 6)]
     text = [f"{10.0**k:,g}" if -3 <= k <= 4 else "10" + str(k).translate(SUPERSCRIPT) for k in powers]
     return scale | {"tickmode": "array", "tickvals": [10.0**k for k in powers], "ticktext": text}

@@ -50,7 +50,7 @@ def scores(scene: Scene, _: str) -> list[Card]:
         every=Request(tap, budget=SMALL),
         logits=Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
         **facts.wanted(scene),
-        **qk.projected(scene),
+        **(qk.projected(scene) if qk.plain(scene) else {}),
     )
     divide = scene.attn.logit_scale if STAGES[name].raw else 1.0
     large, small = (square(views[view], divide, hide) for view in ("chosen", "every"))
@@ -66,7 +66,7 @@ def scores(scene: Scene, _: str) -> list[Card]:
         all_heads(scene, views["every"], small, colour),
         facts.head_table(scene, found),
         facts.head_chart(scene, found),
-        with_and_without(scene, views),
+        *([with_and_without(scene, views)] if qk.plain(scene) else []),
     ]
 
 
@@ -99,12 +99,11 @@ def one_head(scene: Scene, name: str, view: View, part: Square, colour: Colour) 
         click=("token", "y"),
         height=90 + min(max(26 * n, 190), 480),
     )
-    hidden = "future keys" if scene.window is None else f"keys in the future or {scene.window} and more back"
     caption = line(
         f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
         f"{n} × {n}, {part.how}",
         *odd(view.stats, scene.theme),
-        f"{hidden} are not attended and left empty",
+        f"{qk.unseen(scene)} are not attended and left empty",
         colour.note,
         "always 0 to 1" if name == "pattern" and not scene.log else "",
     )

@@ -79,11 +79,6 @@ class Scene:
         return self.head // self.group
 
     @property
-    def window(self) -> int | None:
-        """Keys that a query sees at most, itself included; None: all before it."""
-        return vars(self.attn.mask).get("window")
-
-    @property
     def pos(self) -> int:
         last = len(self.tokens) - 1
         return self.state.token if 0 <= self.state.token <= last else last
@@ -106,7 +101,18 @@ class Scene:
 
     @cached_property
     def taps(self) -> dict[str, Any]:
-        return {t.name: t for t in self.lm.taps()}
+        """Every tap of the model shown, by name."""
+        return {tap.name: tap for tap in self.lm.taps()}
+
+    @cached_property
+    def block_taps(self) -> dict[str, Any]:
+        """Those of the chosen block, by their path in it."""
+        start = self.tap("")
+        return {name.removeprefix(start): tap for name, tap in self.taps.items() if name.startswith(start)}
+
+    def sizes(self, view: View) -> dict[str, int]:
+        """axis -> its whole length in the model."""
+        return dict(zip(self.taps[view.tap].dims, view.shape, strict=True))
 
     def ask(self, **requests: Request) -> dict[str, View]:
         """Every request of a node in one go, so that at most one block runs."""
@@ -114,10 +120,9 @@ class Scene:
 
     def caption(self, view: View, *more: str, how: str = "") -> str:
         """Tensor, meaning, dtype, the selected part's own shape, what was reduced, what is not a number, what a card adds."""
-        tap = self.taps[view.tap]
-        sizes = dict(zip(tap.dims, view.shape, strict=True))
-        shape = " × ".join(str(sizes[d]) for d in view.dims)
-        what = f"{view.tap} ({tap.meaning}), {short(view.dtype)}"
+        sizes = self.sizes(view)
+        shape = " × ".join(str(sizes[axis]) for axis in view.dims)
+        what = f"{view.tap} ({self.taps[view.tap].meaning}), {short(view.dtype)}"
         return line(what, f"{shape}, {how or view.how}", *odd(view.stats, self.theme), *more)
 
 

@@ -18,11 +18,19 @@ def wanted(scene: Scene) -> dict[str, Request]:
     ways = [(way, axis) for way in ("max", "min") for axis in ("query", "key")]
     return {
         "absmax": Request(logits, "absmax", requests.SQUARE),
-        "q_length": Request(scene.tap("attn.hook_rot_q"), "norm", ("d_head",)),
-        "k_length": Request(scene.tap("attn.hook_rot_k"), "norm", ("d_head",)),
+        "q_length": Request(scene.tap(_first(scene, READ_Q)), "norm", ("d_head",)),
+        "k_length": Request(scene.tap(_first(scene, READ_K)), "norm", ("d_head",)),
         "entropy": Request(scene.tap("attn.hook_pattern"), "entropy", ("key_pos",)),
         **{f"{way}_{axis}": Request(logits, way, (f"{axis}_pos",), here) for way, axis in ways},
     }
+
+
+READ_Q = ("attn.hook_rot_q", "attn.q_norm.hook_out", "attn.hook_q")  # what is multiplied, in any attention: the first it has
+READ_K = ("attn.hook_cache_k", "attn.hook_keys")
+
+
+def _first(scene: Scene, paths: tuple[str, ...]) -> str:
+    return next(path for path in paths if path in scene.block_taps)
 
 
 @dataclass(frozen=True)
@@ -42,17 +50,16 @@ class Facts:
     @classmethod
     def of(cls, scene: Scene, views: dict[str, View]) -> "Facts":
         attn = scene.attn
-        q, k = views["q_length"].values, views["k_length"].values  # [pos head], [pos kv_head]
+        q, k = views["q_length"].values, views["k_length"].values  # [pos head], [key_pos kv_head or head]
+        kv = np.arange(attn.n_heads) // (attn.n_heads // k.shape[1])
         rows, columns = (_larger(views[f"max_{over}"].values, views[f"min_{over}"].values) for over in ("key", "query"))
         query, key = (int(np.argmax(np.abs(np.nan_to_num(x, nan=0.0)))) for x in (rows, columns))
-        lengths = float(attn.logit_scale * q[query, scene.head] * k[key, scene.kv_head])
-        cosine = float(rows[query]) / lengths if lengths else float("nan")
-        bound, formula = None, ""
-        if attn.q_norm is not None:
-            bound, formula = qk.bounds(scene, qk.gains(scene, attn.qk_norm_over))
-        longest_k = k.max(0)[np.arange(attn.n_heads) // scene.group]
+        lengths = float(attn.logit_scale * q[query, scene.head] * k[key, kv[scene.head]])
+        known = lengths and vars(attn).get("temperature") is None  # a temperature multiplies q once more
+        cosine = float(rows[query]) / lengths if known else float("nan")
+        bound, formula = qk.bounds(scene, qk.gains(scene, attn.qk_norm_over)) if qk.bounded(scene) else (None, "")
         spread = _spread(scene, views["entropy"].values)
-        return cls(views["absmax"].values, q.max(0), longest_k, spread, bound, formula, query, key, cosine)
+        return cls(views["absmax"].values, q.max(0), k.max(0)[kv], spread, bound, formula, query, key, cosine)
 
 
 def _larger(high: np.ndarray, low: np.ndarray) -> np.ndarray:
@@ -61,11 +68,15 @@ def _larger(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 def _spread(scene: Scene, entropy: np.ndarray) -> np.ndarray:
     """entropy [head, query] over log of the keys that the query sees, mean over queries that see several -> [head]."""
-    seen = np.minimum(np.arange(1, len(scene.tokens) + 1), scene.window or len(scene.tokens))
+    at = np.arange(len(scene.tokens))
+    seen = qk.seen(scene, at, at).sum(1)
     several = seen > 1
     if not several.any():
         return np.full(len(entropy), np.nan, np.float32)
     return (entropy[:, several] / np.log(seen[several])).mean(1)
+
+
+NO_BOUND = "QK-norm is off: nothing bounds the logits"
 
 
 def head_table(scene: Scene, facts: Facts) -> Card:
@@ -74,8 +85,7 @@ def head_table(scene: Scene, facts: Facts) -> Card:
     if facts.bound is not None:
         bound = ("bound set by QK-norm", number(float(facts.bound[h])))
     else:
-        ones = np.ones(attn.d_head, np.float32)
-        bound = ("bound with QK-norm (gain 1)", number(float(qk.bounds(scene, qk.Gains("head", ones, ones, False))[0][h])))
+        bound = ("bound with QK-norm (gain 1)", number(float(qk.bounds(scene, qk.ones(scene, "head"))[0][h])))
     alone = "one key only" if len(scene.tokens) == 1 else "not finite"
     rows = [
         ("largest |logit|", number(float(facts.absmax[h]))),
@@ -88,7 +98,7 @@ def head_table(scene: Scene, facts: Facts) -> Card:
     caption = line(
         "of the scaled logits before the mask",
         f"peak at query {facts.query} “{scene.pieces[facts.query]}” → key {facts.key} “{scene.pieces[facts.key]}”",
-        f"bound: {facts.formula}" if facts.formula else "QK-norm is off: nothing bounds the logits",
+        f"bound: {facts.formula}" if facts.formula else "" if qk.norm_over(scene) != "off" else NO_BOUND,
         "|q|, |k| after the rotation",
         "entropy of each query's pattern over log of its visible keys, mean over queries",
     )

@@ -10,19 +10,20 @@ from viz.figures.stack import Panel, Series, stack
 from viz.nodes.card import Card, Scene, card, line, odd_values, short
 from viz.theme import count
 
-WORDS = {"attn.hook_q": "Queries", "attn.hook_k": "Keys", "attn.hook_v": "Values", "attn.hook_z": "Head outputs"}
+WORDS = {"hook_q": "Queries", "hook_k": "Keys", "hook_v": "Values", "hook_z": "Head outputs"}
 SMALL = 18_000  # cells of all heads together
 
 
 def heads(scene: Scene, name: str) -> list[Card]:
-    """Cards of a tensor [pos, head or kv_head, d_head]: one head large, all small, the length per token."""
+    """Cards of a tensor [pos or key_pos, head or kv_head, d_head]: one head large, all small, the length per token."""
     tap = scene.tap(name)
     shared = "kv_head" in scene.taps[tap].dims
+    tokens = "key_pos" if "key_pos" in scene.taps[tap].dims else "pos"
     axis, chosen = ("kv_head", scene.kv_head) if shared else ("head", scene.head)
     views = scene.ask(
         large=Request(tap, select=((axis, chosen),)),
         small=Request(tap, budget=SMALL),
-        peaks=Request(tap, "absmax", ("pos", "d_head")),
+        peaks=Request(tap, "absmax", (tokens, "d_head")),
         length=Request(tap, "norm", ("d_head",)),
     )
     limit = colours.peak(views["peaks"].values)
@@ -35,10 +36,15 @@ def heads(scene: Scene, name: str) -> list[Card]:
     ]
 
 
+def words_for(name: str) -> str:
+    leaf = name.rpartition(".")[2]
+    return WORDS.get(leaf, leaf.removeprefix("hook_").replace("_", " "))
+
+
 def large(scene: Scene, name: str, view: View, colour: colours.Colour, one: str, shared: bool) -> Card:
     """The chosen head: tokens down, its coordinates across."""
     rows = labels.token_axis("token", scene.pieces, view.coords[0])
-    columns = labels.index_axis("d_head", scene.attn.d_head, view.coords[1])
+    columns = labels.index_axis("d_head", scene.sizes(view)["d_head"], view.coords[1])
     figure = matrix(
         view.values, rows, columns, colour, scene.theme,
         revision=scene.key(name), row=scene.pos, click=("token", "y"), height=110 + min(max(22 * rows.cells, 110), 440),
@@ -46,7 +52,7 @@ def large(scene: Scene, name: str, view: View, colour: colours.Colour, one: str,
     first, last = scene.kv_head * scene.group, (scene.kv_head + 1) * scene.group - 1
     readers = f"read by head {first}" if first == last else f"read by heads {first}–{last}"
     which = readers if shared else f"reads KV head {scene.kv_head} of {scene.attn.n_kv_heads}"
-    title = f"{WORDS.get(name, name)} · layer {scene.layer} · {one}"
+    title = f"{words_for(name)} · layer {scene.layer} · {one}"
     return card(f"tensor-{name}", title, scene.caption(view, which, colour.note), figure, role="main")
 
 
@@ -76,4 +82,4 @@ def length(scene: Scene, name: str, view: View, chosen: int, one: str) -> Card:
     )  # fmt: skip
     dotted = "; dotted: the longest and the shortest of all heads" if values.shape[1] > 1 else ""
     caption = line(f"{view.tap}, {view.how}, {short(view.dtype)}", f"bars: {one}{dotted}", *odd_values(values))
-    return card("length", f"Length per token, {WORDS.get(name, name).lower()}", caption, figure)
+    return card("length", f"Length per token, {words_for(name).lower()}", caption, figure)

@@ -9,22 +9,18 @@ from viz.nodes import gates
 from viz.nodes.card import WHOLE, Card, Scene, card
 from viz.nodes.square import signed_peak
 
-TITLES = {
-    "mlp.hook_pre": "Gate, before the activation",
-    "mlp.hook_pre_linear": "Up",
-    "mlp.hook_act": "SiLU(gate)",
-    "mlp.hook_post": "SiLU(gate) × up",
-}
 CELLS = 16_384  # of a map
 COLUMNS = 128  # neurons of a sorted map
 
 
 def neurons(scene: Scene, name: str) -> list[Card]:
-    """Cards of one of the MLP's tensors [pos, d_mlp]."""
+    """Cards of one of the tensors [pos, d_mlp] of an MLP."""
     tap = scene.tap(name)
     whole = scene.state.neurons == "sorted" and fits(scene)
     views = scene.ask(
-        map=Request(tap, budget=2 * WHOLE if whole else CELLS), peaks=Request(tap, "absmax", ("pos",)), **gates.wanted(scene)
+        map=Request(tap, budget=2 * WHOLE if whole else CELLS),
+        peaks=Request(tap, "absmax", ("pos",)),
+        **gates.wanted(scene, name.rpartition(".")[0]),
     )
     show = ranked if scene.state.neurons == "sorted" else in_order
     return [show(scene, name, views["map"], views["peaks"].values), *gates.cards(scene, views)]
@@ -32,12 +28,12 @@ def neurons(scene: Scene, name: str) -> list[Card]:
 
 def fits(scene: Scene) -> bool:
     """Whether a whole [pos, d_mlp] tensor may be read at once."""
-    return len(scene.tokens) * scene.block.mlp.d_mlp <= 2 * WHOLE
+    return len(scene.tokens) * gates.width(scene) <= 2 * WHOLE
 
 
 def in_order(scene: Scene, name: str, view: View, peaks: np.ndarray) -> Card:
     """Tokens x neurons in their own order, peaks kept."""
-    columns = labels.index_axis("neuron", scene.block.mlp.d_mlp, view.coords[1])
+    columns = labels.index_axis("neuron", gates.width(scene), view.coords[1])
     return _map(scene, name, view, view.values, view.coords[0], columns, view.how)
 
 
@@ -70,5 +66,9 @@ def _map(scene: Scene, name: str, view: View, values: np.ndarray, first: np.ndar
         values, rows, columns, colour, scene.theme, revision=scene.key(f"{name}:{scene.state.neurons}"),
         row=scene.pos, click=("token", "y"), height=110 + min(max(22 * rows.cells, 110), 440),
     )  # fmt: skip
-    title = f"{TITLES.get(name, name)} · layer {scene.layer}"
+    leaf, act = name.rpartition(".")[2], f"{gates.symbol(scene)}(gate)"
+    gated = f"{name.rpartition('.')[0]}.hook_act" in scene.block_taps
+    titles = {"hook_pre": "Gate, before the activation", "hook_pre_linear": "Up", "hook_act": act, "hook_post": f"{act} × up"}
+    plain = {"hook_pre": "Neurons, before the activation", "hook_post": "Neurons, after the activation"}
+    title = f"{(titles if gated else plain).get(leaf, leaf)} · layer {scene.layer}"
     return card(f"neurons-{name}", title, scene.caption(view, colour.note, how=how), figure, role="main")

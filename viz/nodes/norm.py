@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from model.errors import BlockscopeError
 from model.view import Request, View
 from viz.figures import colours, labels
 from viz.figures.cloud import against
@@ -9,58 +10,90 @@ from viz.figures.heat import matrix
 from viz.figures.stack import Panel, Series, stack
 from viz.nodes import requests
 from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
+from viz.nodes.qk import kind_of
 from viz.nodes.square import signed_peak, thinned
 from viz.theme import number
 
-READS = {"ln1": "hook_resid_pre", "ln2": "hook_resid_mid"}  # the stream that each norm of a pre-norm block reads
-BEFORE = {"ln1": "attention", "ln2": "the MLP"}
-FORMULAS = {"RMSNorm": "√(mean x² + eps)", "LayerNorm": "√(mean (x − mean)² + eps)"}  # what each kind of norm divides by
+PLACES = {
+    "ln1": "before attention",
+    "ln2": "before the MLP",
+    "ln1_post": "on attention's output",
+    "ln2_post": "on the MLP's output",
+}
+READS = {  # (wiring, norm) -> the tap that the norm reads, where it has a name of its own
+    ("PreNorm", "ln1"): "hook_resid_pre",
+    ("PreNorm", "ln2"): "hook_resid_mid",
+    ("Sandwich", "ln1"): "hook_resid_pre",
+    ("Sandwich", "ln2"): "hook_resid_mid",
+    ("Sandwich", "ln1_post"): "attn.hook_module_out",
+    ("Sandwich", "ln2_post"): "mlp.hook_module_out",
+    ("OutputNorm", "ln1_post"): "attn.hook_module_out",
+    ("OutputNorm", "ln2_post"): "mlp.hook_module_out",
+    ("Parallel", "ln1"): "hook_resid_pre",
+}
+CENTRED = ("LayerNorm", "BiaslessLayerNorm")  # norms that subtract the mean first
 DRAWN = 1024  # points of one curve
 STANDS_OUT = 5  # times the RMS of the vector: entries from there on are named
 PAIRED = 600  # dims drawn as dots
 
 
 def norm(scene: Scene, name: str) -> list[Card]:
-    """Cards of the norm `name` ("ln1", "ln2") of the chosen layer."""
-    here, stream, layers = (("pos", scene.pos),), scene.tap(READS[name]), range(scene.lm.config.n_layers)
+    """Cards of the norm at the path `name` ("ln1", "attn.kv_norm") of the chosen block."""
+    here, own = (("pos", scene.pos),), scene.layer
+    source = READS.get((kind_of(scene.block), name))
+    asked = requests.norm_scales(scene.lm, name)
+    parts = {"divided": f"{name}.hook_normalized", "after": f"{name}.hook_out"} | ({"before": source} if source else {})
     views = scene.ask(
-        before=Request(stream, select=here, budget=DRAWN),
-        divided=Request(scene.tap(f"{name}.hook_normalized"), select=here, budget=DRAWN),
-        after=Request(scene.tap(f"{name}.hook_out"), select=here, budget=DRAWN),
-        whole=Request(stream, select=here, budget=WHOLE),
-        **{f"scale{i}": r for i, r in enumerate(requests.norm_scales(scene.lm, name))},
+        **{part: Request(scene.tap(tap), select=here, budget=DRAWN) for part, tap in parts.items()},
+        whole=Request(scene.tap(source or f"{name}.hook_normalized"), select=here, budget=WHOLE),
+        **{f"scale{i}": request for i, request in asked.items()},
     )
-    scales = np.stack([views[f"scale{i}"].values.reshape(-1) for i in layers])  # [layer, pos]
-    config = {"ln1": scene.block.ln1, "ln2": scene.block.ln2}[name]
-    kind = type(config).__qualname__.partition(".")[0]
-    return [
-        vector(scene, name, kind, views, float(scales[scene.layer, scene.pos])),
-        divisors(scene, kind, scales[scene.layer], views[f"scale{scene.layer}"]),
-        divisor_map(scene, name, scales, views["scale0"]),
-        gains(scene, name),
-        both_norms(scene, kind, config.eps, views["whole"]),
+    scales = {i: views[f"scale{i}"].values.reshape(-1) for i in asked}  # layer -> [pos]
+    config = _config(scene, name)
+    found = [
+        vector(scene, name, kind_of(config), views, float(scales[own][scene.pos])),
+        divisors(scene, kind_of(config), scales[own], views[f"scale{own}"]),
+        divisor_map(scene, name, scales, views[f"scale{own}"]),
+        *gains(scene, name),
     ]
+    return found + ([both_norms(scene, kind_of(config), config.eps, views["whole"])] if source else [])
+
+
+def _config(scene: Scene, name: str):
+    """The norm's own config, down the path of its name."""
+    config = scene.block
+    for part in name.split("."):
+        config = vars(config)[part]
+    return config
+
+
+def formula(kind: str) -> str:
+    """What a norm of this kind divides by."""
+    return "√(mean (x − mean)² + eps)" if kind in CENTRED else "√(mean x² + eps)"
 
 
 def vector(scene: Scene, name: str, kind: str, views: dict[str, View], scale: float) -> Card:
     """One token's vector before, after dividing and after the gain, one above the other."""
-    theme, d, before = scene.theme, scene.block.d_model, views["before"]
-    subtracted, bias = ("(x − mean)", " + bias") if kind == "LayerNorm" else ("x", "")
+    theme, after = scene.theme, views["after"]
+    d = after.shape[-1]
+    x = "(x − mean)" if kind in CENTRED else "x"
     rows = (
-        ("before", "x, the residual stream", theme.secondary),
-        ("divided", f"{subtracted} / {number(scale)}", theme.b),
-        ("after", f"gain × {subtracted} / scale{bias}", theme.a),
+        ("before", "x, what the norm reads", theme.secondary),
+        ("divided", f"{x} / {number(scale)}", theme.b),
+        ("after", f"gain × {x} / scale{' + bias' if kind == 'LayerNorm' else ''}", theme.a),
     )
-    panels = [Panel(title, [Series(title, views[k].values, c, "area")], notes=strongest(views[k])) for k, title, c in rows]
-    side = labels.index_axis("dim", d, before.coords[0])
-    figure = stack(panels, side, theme, revision=scene.key(f"vector:{name}"), height=460, legend=False)
+    shown = [row for row in rows if row[0] in views]
+    panels = [Panel(title, [Series(title, views[k].values, c, "area")], notes=strongest(views[k])) for k, title, c in shown]
+    side = labels.index_axis("dim", d, after.coords[0])
+    figure = stack(panels, side, theme, revision=scene.key(f"vector:{name}"), height=40 + 140 * len(panels), legend=False)
+    taps = [views[k].tap if not i else views[k].tap.removeprefix(scene.tap("")) for i, (k, _, _) in enumerate(shown)]
     caption = line(
-        f"{before.tap} → {name}.hook_normalized → {name}.hook_out, {short(before.dtype)}",
-        f"{scene.token}, {d} dims, {before.how}",
-        f"the divisor {number(scale)} is {FORMULAS.get(kind, 'the scale')}, measured in fp32",
-        *odd_values(views["after"].values),
+        f"{' → '.join(taps)}, {short(after.dtype)}",
+        f"{scene.token}, {d} dims, {after.how}",
+        f"the divisor {number(scale)} is {formula(kind)}, measured in fp32",
+        *odd_values(after.values),
     )
-    title = f"{kind} before {BEFORE[name]} · layer {scene.layer} · {scene.token}"
+    title = f"{kind} {PLACES.get(name, name)} · layer {scene.layer} · {scene.token}"
     return card("norm-vector", title, caption, figure, role="main")
 
 
@@ -87,7 +120,7 @@ def divisors(scene: Scene, kind: str, scales: np.ndarray, view: View) -> Card:
         revision=scene.key("divisor"), height=230, selected=scene.pos, click=("token", "x"),
     )  # fmt: skip
     caption = line(
-        f"{view.tap} = {FORMULAS.get(kind, 'the divisor')}, {short(view.dtype)}",
+        f"{view.tap} = {formula(kind)}, {short(view.dtype)}",
         "one number a token, nothing pooled",
         "log scale" if log else "",
         *odd_values(scales),
@@ -95,13 +128,17 @@ def divisors(scene: Scene, kind: str, scales: np.ndarray, view: View) -> Card:
     return card("norm-divisor", f"Divisor per token · layer {scene.layer}", caption, figure)
 
 
-def divisor_map(scene: Scene, name: str, scales: np.ndarray, view: View) -> Card:
+def divisor_map(scene: Scene, name: str, scales: dict[int, np.ndarray], view: View) -> Card:
     """Every layer's divisor of every token in log colour: a massive activation is a cell that stands out."""
-    n, length = scales.shape
-    drawn, first, how = thinned(scales, 256, "tokens")
+    n, length = scene.lm.config.n_layers, len(scene.tokens)
+    values = np.full((n, length), np.nan, np.float32)
+    masked = np.ones((n, length), bool)  # a layer without this norm is empty
+    for layer, row in scales.items():
+        values[layer], masked[layer] = row, False
+    drawn, first, how = thinned(values, 256, "tokens")
     figure = matrix(
         drawn, labels.index_axis("layer", n), labels.token_axis("token", scene.pieces, first, labels.TICKS_ACROSS),
-        colours.sequential(scales, scene.theme, log=True), scene.theme,
+        colours.sequential(values, scene.theme, log=True), scene.theme, masked=masked[:, first],
         revision=scene.key(f"divisors:{name}"), unit="divisor", row=scene.layer, click=("layer", "y"),
         height=110 + min(max(n * 16, 60), 420),
     )  # fmt: skip
@@ -110,14 +147,23 @@ def divisor_map(scene: Scene, name: str, scales: np.ndarray, view: View) -> Card
         f"{n} × {length} (layer × token), {how}",
         "log colour",
         "a row opens its layer",
-        *odd_values(scales),
+        *odd_values(values[~masked]),
     )
     return card("norm-map", "Divisor, all layers × tokens", caption, figure)
 
 
-def gains(scene: Scene, name: str) -> Card:
-    """The gain, dim by dim, with what it does at its ends."""
-    gain = scene.lm.parameter(scene.tap(f"{name}.weight"))
+def gains(scene: Scene, name: str) -> list[Card]:
+    """The gain (or what is added to 1 to get it), dim by dim, with what it does at its ends; none where the norm has none."""
+    for leaf, title in (("weight", "Gain"), ("offset", "Gain − 1")):
+        try:
+            gain = scene.lm.parameter(scene.tap(f"{name}.{leaf}"))
+        except BlockscopeError:
+            continue
+        return [_gain(scene, f"{name}.{leaf}", title, gain)]
+    return []
+
+
+def _gain(scene: Scene, name: str, title: str, gain: np.ndarray) -> Card:
     d, step = len(gain), -(-len(gain) // DRAWN)
     first = np.arange(0, d, step)
     drawn = np.array([signed_peak(block, 0) for block in np.split(gain, first[1:])], np.float32)
@@ -133,9 +179,8 @@ def gains(scene: Scene, name: str) -> Card:
             *table,
         ]
     how = "nothing pooled" if step == 1 else f"largest |x| of every {step} dims"
-    return card(
-        "norm-gain", "Gain", line(f"{scene.tap(name)}.weight, {d} numbers", how, *odd_values(gain)), figure, table, "side"
-    )
+    caption = line(f"{scene.tap(name)}, {d} numbers", how, *odd_values(gain))
+    return card("norm-gain", title, caption, figure, table, "side")
 
 
 def both_norms(scene: Scene, kind: str, eps: float, view: View) -> Card:

@@ -1,6 +1,7 @@
 """QK-norm in numpy, written out: the bound that its gains set on a logit, and one head's logits with and without it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +9,14 @@ from model.errors import BlockscopeError
 from model.view import Request
 from viz.nodes.card import WHOLE, Scene
 from viz.theme import number
+
+# the gain of each norm that divides by a root mean square and adds nothing, from its parameter; None: it has none
+GAINS = {
+    "RMSNorm": ("weight", lambda w: w),
+    "FullPrecisionRMSNorm": ("weight", lambda w: w),
+    "OffsetRMSNorm": ("offset", lambda w: 1 + w),
+    "UnitRMSNorm": None,
+}
 
 
 @dataclass(frozen=True)
@@ -17,27 +26,83 @@ class Gains:
     over: str
     q: np.ndarray
     k: np.ndarray
-    learned: bool  # False: unit gains, put there to see what the norm alone does
+    learned: bool  # False: ones, put there to see what the norm alone does
+
+
+def kind_of(config: Any) -> str:
+    """The class that a part's config builds."""
+    return type(config).__qualname__.partition(".")[0]
+
+
+def norm_over(scene: Scene) -> str:
+    """ "off", or what the QK-norm of this layer spans; a norm inside a latent attention is none."""
+    per_head = "head" in getattr(scene.block_taps.get("attn.q_norm.hook_normalized"), "dims", ())
+    return scene.attn.qk_norm_over if per_head else "off"
+
+
+def plain(scene: Scene) -> bool:
+    """Whether `visible_logits` holds here: q and k projected, perhaps normed by their RMS, then rotated, then multiplied."""
+    attn = scene.attn
+    if kind_of(attn) != "Attention" or attn.rope is None or attn.temperature is not None:
+        return False
+    return all(norm is None or kind_of(norm) in GAINS for norm in (attn.q_norm, attn.k_norm))
+
+
+def bounded(scene: Scene) -> bool:
+    """Whether `bounds` holds for the QK-norm of this layer."""
+    return norm_over(scene) != "off" and scene.attn.temperature is None and kind_of(scene.attn.q_norm) in GAINS
 
 
 def gains(scene: Scene, over: str) -> Gains:
-    """The gains of the model shown, else of the model as opened, else ones."""
-    attn = scene.attn
-    names = [scene.tap(f"attn.{part}_norm.weight") for part in "qk"]
+    """Those of the model shown, else of the model as opened, else ones."""
     for lm in (scene.lm, scene.built):
-        if lm.qk_norm == over:
-            try:
-                invented = set(getattr(lm, "invented", ()))
-                return Gains(over, *(lm.parameter(name) for name in names), learned=not invented & set(names))
-            except BlockscopeError:
-                continue  # this layer has no QK-norm although others do
-    widths = [attn.d_head * (1 if over == "head" else heads) for heads in (attn.n_heads, attn.n_kv_heads)]
+        attn = lm.config.blocks[scene.layer].attn
+        if over == (attn.qk_norm_over if attn.q_norm is not None else "off"):
+            found = [_gain(lm, scene.tap(f"attn.{part}_norm"), norm) for part, norm in (("q", attn.q_norm), ("k", attn.k_norm))]
+            if None not in [gain if gain is None else 0 for gain, _ in found]:
+                return Gains(over, *(gain for gain, _ in found), learned=all(learned for _, learned in found))
+    return ones(scene, over)
+
+
+def ones(scene: Scene, over: str) -> Gains:
+    widths = [scene.attn.d_head * (1 if over == "head" else heads) for heads in (scene.attn.n_heads, scene.attn.n_kv_heads)]
     return Gains(over, *(np.ones(width, np.float32) for width in widths), learned=False)
+
+
+def _gain(lm: Any, path: str, norm: Any) -> tuple[np.ndarray | None, bool]:
+    """A norm's gain and whether it is the model's own; None where it cannot be told."""
+    rule = GAINS.get(kind_of(norm), "unknown")
+    if rule is None:
+        return np.ones(norm.d, np.float32), True
+    if rule == "unknown":
+        return None, False
+    leaf, gain = rule
+    try:
+        return gain(lm.parameter(f"{path}.{leaf}")), f"{path}.{leaf}" not in lm.invented
+    except BlockscopeError:
+        return None, False
+
+
+def seen(scene: Scene, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    """The mask of this layer -> bool [queries, keys], True where visible."""
+    limits = vars(scene.attn.mask)
+    distance = queries[:, None] - keys
+    visible = (distance >= 0) & (distance < limits.get("window", np.inf))
+    chunk = limits.get("chunk")
+    return visible if chunk is None else visible & (queries[:, None] // chunk == keys // chunk)
+
+
+def unseen(scene: Scene) -> str:
+    """Which keys that leaves out, in words."""
+    limits = vars(scene.attn.mask)
+    if "window" in limits:
+        return f"keys in the future or {limits['window']} and more back"
+    return f"keys in the future or in another chunk of {limits['chunk']}" if "chunk" in limits else "future keys"
 
 
 def magnitude(scene: Scene) -> float:
     """The factor that RoPE's scaling puts on cos and sin (YaRN); 1 elsewhere."""
-    return float(scene.attn.rope.frequencies(len(scene.tokens))[1])
+    return float(scene.attn.rope.frequencies(len(scene.tokens))[1]) if scene.attn.rope is not None else 1.0
 
 
 def bounds(scene: Scene, g: Gains) -> tuple[np.ndarray, str]:
@@ -88,8 +153,7 @@ def visible_logits(scene: Scene, views: dict, g: Gains | None) -> np.ndarray:
     n = len(scene.tokens)
     queries = np.arange(0, n, -(-n * n // (4 * WHOLE)))
     logits = scene.attn.logit_scale * q[queries] @ k.T
-    distance = queries[:, None] - np.arange(n)
-    return logits[(distance >= 0) & (distance < (scene.window or n))].astype(np.float32)
+    return logits[seen(scene, queries, np.arange(n))].astype(np.float32)
 
 
 def _normed(scene: Scene, views: dict, name: str, g: Gains | None) -> np.ndarray:

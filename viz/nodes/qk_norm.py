@@ -8,22 +8,26 @@ from viz.figures.distribution import overlay
 from viz.figures.heat import matrix
 from viz.figures.stack import Panel, Series, stack
 from viz.nodes import qk
-from viz.nodes.card import WHOLE, Card, Scene, card, line, odd, odd_values, short
+from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
 from viz.nodes.square import thinned
 from viz.theme import count, number
 
 
 def qk_norm(scene: Scene, _: str) -> list[Card]:
     """Cards of the slot on q and k: filled, or empty and then what it would do."""
-    logits = Request(scene.tap("attn.hook_logits"), select=(("head", scene.head),), budget=WHOLE)
-    if scene.attn.q_norm is None:
-        views = scene.ask(**qk.projected(scene), logits=logits)
-        return [with_and_without(scene, views, "QK-norm is off: what it would do here", "main")]
+    logits = {"logits": Request(scene.tap("attn.hook_logits"), select=(("head", scene.head),), budget=WHOLE)}
+    both = qk.projected(scene) | logits if qk.plain(scene) else {}
+    if qk.norm_over(scene) == "off":
+        if not both:
+            return [card("qk-off", "QK-norm is off", "an empty slot: q and k pass unchanged", role="main")]
+        return [with_and_without(scene, scene.ask(**both), "QK-norm is off: what it would do here", "main")]
     scales = {f"{part}_scale": Request(scene.tap(f"attn.{part}_norm.hook_scale")) for part in "qk"}
     after = {f"{part}_out": Request(scene.tap(f"attn.{part}_norm.hook_out"), "norm", ("d_head",)) for part in "qk"}
     before = {f"{part}_in": Request(scene.tap(f"attn.hook_{part}"), "norm", ("d_head",)) for part in "qk"}
-    views = scene.ask(**scales, **after, **before, **qk.projected(scene), logits=logits)
-    return [divisors(scene, views), lengths(scene, views), with_and_without(scene, views), gains(scene)]
+    views = scene.ask(**scales, **after, **before, **both)
+    found = [divisors(scene, views), lengths(scene, views)]
+    found += [with_and_without(scene, views)] if both else []
+    return found + ([gains(scene)] if qk.bounded(scene) else [])
 
 
 def divisors(scene: Scene, views: dict[str, View]) -> Card:
@@ -93,8 +97,9 @@ def with_and_without(
     scene: Scene, views: dict[str, View], title: str = "Logits with and without QK-norm", role: str = "more"
 ) -> Card:
     """The visible logits of the chosen head with and without QK-norm, both from the residual stream of this run."""
-    theme, on = scene.theme, scene.attn.q_norm is not None
-    g = qk.gains(scene, scene.attn.qk_norm_over if on else scene.built.qk_norm if scene.built.qk_norm != "off" else "head")
+    theme, on = scene.theme, qk.norm_over(scene) != "off"
+    trained = scene.built.config.blocks[scene.layer].attn
+    g = qk.gains(scene, scene.attn.qk_norm_over if on else trained.qk_norm_over if trained.q_norm is not None else "head")
     model = views["logits"]
     own = model.values if model.masked is None else model.values[~model.masked]
     other = qk.visible_logits(scene, views, None if on else g)
@@ -112,7 +117,7 @@ def with_and_without(
     caption = line(
         f"head {scene.head} of layer {scene.layer}, {count(other.size, 'visible logit')}, triangles at their ends",
         "both from the same residual stream",
-        *odd(model.stats, theme),
+        *odd_values(own),
         f"bound: {formula}; {learned if g.learned else unit}",
         f"“{names[1]}” is computed here from hook_q and hook_k",
         "" if model.how == "nothing pooled" else f"as run: {model.how}",

@@ -6,10 +6,16 @@ from typing import Any
 from model.view import Request
 
 SQUARE = ("query_pos", "key_pos")
+STREAM = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
+ADDED_TO = {"hook_attn_out": ("hook_resid_pre",), "hook_mlp_out": ("hook_resid_mid", "hook_resid_pre")}  # the first that exists
 
 
 def layers(lm: Any) -> range:
     return range(lm.config.n_layers)
+
+
+def names(lm: Any) -> set[str]:
+    return {tap.name for tap in lm.taps()}
 
 
 def logit_peaks(lm: Any) -> list[Request]:
@@ -17,24 +23,28 @@ def logit_peaks(lm: Any) -> list[Request]:
     return [Request(f"blocks.{i}.attn.hook_logits", "absmax", SQUARE) for i in layers(lm)]
 
 
-def norm_scales(lm: Any, norm: str) -> list[Request]:
-    """The divisor of every token, one request a layer -> [pos 1]."""
-    return [Request(f"blocks.{i}.{norm}.hook_scale") for i in layers(lm)]
+def norm_scales(lm: Any, norm: str) -> dict[int, Request]:
+    """layer -> the divisor of every token -> [pos 1]; layers without this norm are left out."""
+    have = names(lm)
+    taps = {i: f"blocks.{i}.{norm}.hook_scale" for i in layers(lm)}
+    return {i: Request(tap) for i, tap in taps.items() if tap in have}
 
 
 def stream_sizes(lm: Any) -> dict[str, list[Request]]:
     """Length per token of the stream and of what each half of a block adds -> [pos]."""
-    names = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
-    return {name: [Request(f"blocks.{i}.{name}", "norm", ("d_model",)) for i in layers(lm)] for name in names}
+    return {name: [Request(f"blocks.{i}.{name}", "norm", ("d_model",)) for i in layers(lm)] for name in STREAM}
 
 
 def stream_cosines(lm: Any) -> dict[str, list[Request]]:
     """Cosine per token of each addition with the stream that it is added to -> [pos]."""
-    pairs = {"hook_attn_out": "hook_resid_pre", "hook_mlp_out": "hook_resid_mid"}
-    return {
-        name: [Request(f"blocks.{i}.{name}", "cosine", ("d_model",), against=f"blocks.{i}.{stream}") for i in layers(lm)]
-        for name, stream in pairs.items()
-    }
+    have = names(lm)
+    found = {}
+    for name, streams in ADDED_TO.items():
+        found[name] = []
+        for i in layers(lm):
+            stream = next(s for s in streams if f"blocks.{i}.{s}" in have)
+            found[name].append(Request(f"blocks.{i}.{name}", "cosine", ("d_model",), against=f"blocks.{i}.{stream}"))
+    return found
 
 
 def block_stats(lm: Any, layer: int) -> list[Request]:
@@ -47,7 +57,7 @@ def every_layer(lm: Any) -> Iterable[Request]:
     """All that some picture needs of every layer at once."""
     yield from logit_peaks(lm)
     for norm in ("ln1", "ln2"):
-        yield from norm_scales(lm, norm)
+        yield from norm_scales(lm, norm).values()
     for per_layer in (*stream_sizes(lm).values(), *stream_cosines(lm).values()):
         yield from per_layer
 

@@ -19,6 +19,9 @@ POINTS = 2048  # of one curve
 
 def rope(scene: Scene, _: str) -> list[Card]:
     """Cards of the rotation of the chosen head, query token and the key that it reads most."""
+    angle = Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE)
+    if not qk.plain(scene):
+        return [angles(scene, scene.ask(angle=angle)["angle"], "main"), wavelengths(scene)]
     before_q = scene.tap("attn.q_norm.hook_out" if scene.attn.q_norm else "attn.hook_q")
     before_k = scene.tap("attn.k_norm.hook_out" if scene.attn.k_norm else "attn.hook_k")
     head, at, kv = ("head", scene.head), ("pos", scene.pos), ("kv_head", scene.kv_head)
@@ -30,7 +33,7 @@ def rope(scene: Scene, _: str) -> list[Card]:
         rot_k=Request(scene.tap("attn.hook_rot_k"), select=(kv,), budget=WHOLE),
         logits=Request(scene.tap("attn.hook_logits"), select=row, budget=WHOLE),
         pattern=Request(scene.tap("attn.hook_pattern"), select=row, budget=WHOLE),
-        angle=Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE),
+        angle=angle,
     )
     key = strongest_key(scene, views["pattern"].values)
     return [planes(scene, views, key), distance(scene, views, key), angles(scene, views["angle"]), wavelengths(scene)]
@@ -107,7 +110,7 @@ def distance(scene: Scene, views: dict[str, View], key: int) -> Card:
     return card("rope-distance", "Score against distance", caption, figure)
 
 
-def angles(scene: Scene, view: View) -> Card:
+def angles(scene: Scene, view: View, role: str = "more") -> Card:
     """The angle of every pair at every position, modulo 2 pi, on a cyclic scale."""
     positions, pairs = view.values.shape
     step = -(-positions * pairs // ANGLES)
@@ -124,7 +127,7 @@ def angles(scene: Scene, view: View) -> Card:
         "pair 0 turns fastest",
         "cyclic colour",
     )
-    return card("rope-angle", "Angle per pair and position", caption, figure)
+    return card("rope-angle", "Angle per pair and position", caption, figure, role=role)
 
 
 def wavelengths(scene: Scene) -> Card:
