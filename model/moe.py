@@ -85,10 +85,12 @@ class MoE(nn.Module):
         expert_bias: bool = False
 
         def __post_init__(self):
-            if self.routing.topk > self.n_experts:
-                raise BlockscopeError(f"topk {self.routing.topk} exceeds the {self.n_experts} experts")
-            if self.n_experts % getattr(self.routing, "groups", 1):
-                raise BlockscopeError(f"{self.n_experts} experts do not divide into {self.routing.groups} groups")
+            if min(self.d_model, self.d_mlp, self.n_experts) < 1:
+                sizes = f"{self.d_model}, {self.d_mlp} and {self.n_experts}"
+                raise BlockscopeError(f"d_model, d_mlp and n_experts must be at least 1, got {sizes}")
+            if self.shared is not None and self.shared.d_model != self.d_model:
+                raise BlockscopeError(f"the shared expert has width {self.shared.d_model} but d_model is {self.d_model}")
+            self.routing.check(self.n_experts)
             if self.gate not in GATES:
                 raise BlockscopeError(f"gate must be one of {', '.join(GATES)}, got {self.gate!r}")
 

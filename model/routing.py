@@ -23,6 +23,11 @@ class Routing:
         if self.topk < 1:
             raise BlockscopeError(f"topk must be at least 1, got {self.topk}")
 
+    def check(self, n_experts: int) -> None:
+        """Refuse a number of experts that this cannot choose from."""
+        if self.topk > n_experts:
+            raise BlockscopeError(f"topk {self.topk} exceeds the {n_experts} experts")
+
     def __call__(self, logits: Tensor, bias: Tensor | None) -> Choice:
         """logits [batch, pos, expert] fp32, bias [expert] or None -> weights, indices [batch, pos, topk]."""
         raise NotImplementedError
@@ -69,6 +74,12 @@ class Grouped(Routing):
         if not 1 <= self.kept <= self.groups:
             raise BlockscopeError(f"kept groups must lie in 1..{self.groups}, got {self.kept}")
 
+    def check(self, n_experts: int) -> None:
+        if n_experts % self.groups:
+            raise BlockscopeError(f"{n_experts} experts do not divide into {self.groups} groups")
+        if self.topk > (within := n_experts // self.groups * self.kept):
+            raise BlockscopeError(f"topk {self.topk} exceeds the {within} experts of {self.kept} kept groups")
+
     def within_groups(self, scores: Tensor, group_scores: Tensor, hidden: float) -> Tensor:
         """scores [.., expert] with every expert outside the best groups at `hidden`; group_scores [.., group]."""
         best = group_scores.topk(self.kept, dim=-1).indices
@@ -95,7 +106,14 @@ class BiasedGroupTopK(Grouped):
     normalise: bool = True
     correction_bias = True
 
+    def check(self, n_experts: int) -> None:
+        super().check(n_experts)
+        if n_experts // self.groups < 2:
+            raise BlockscopeError(f"groups are ranked by two experts each, but {n_experts} in {self.groups} groups leave one")
+
     def __call__(self, logits: Tensor, bias: Tensor | None) -> Choice:
+        if not bias.is_meta and not bool(bias.isfinite().all()):
+            raise BlockscopeError("the router's correction bias is not finite: no choice of experts would mean anything")
         scores = logits.sigmoid()
         ranked = scores + bias
         group_scores = ranked.unflatten(-1, (self.groups, -1)).topk(2, dim=-1).values.sum(-1)

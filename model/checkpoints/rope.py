@@ -24,8 +24,13 @@ ORIGINAL = "original_max_position_embeddings"
 Home = tuple[str, Mapping[str, object]]  # where settings were found -> the settings
 
 
-def read_rope(fields: Fields, width: int, context: int, make: type[Rope.Config] = Rope.Config) -> Rope.Config:
-    """The rotation of heads of `width` coordinates in a model of `context` positions; half-split pairs by default."""
+def read_rope(
+    fields: Fields, width: int, context: int, make: type[Rope.Config] = Rope.Config, base: float = DEFAULT_BASE
+) -> Rope.Config:
+    """The rotation of heads of `width` coordinates in a model of `context` positions, as half-split pairs.
+
+    `base` is used where none is given.
+    """
     homes = [(name, _block(fields, name)) for name in BLOCKS]
     for name, block in homes:
         if nested := [key for key, value in block.items() if isinstance(value, dict)]:
@@ -34,7 +39,7 @@ def read_rope(fields: Fields, width: int, context: int, make: type[Rope.Config] 
             )
     top = {name: fields.raw(name) for name in ("rope_theta", "partial_rotary_factor")}
     homes = [("", top), *homes, *_outside(fields)]
-    return _settle(fields, homes, width, context, make, DEFAULT_BASE, "what these families default to")
+    return _settle(fields, homes, width, context, make, base, "what these families default to")
 
 
 def read_two_ropes(fields: Fields, width: int, context: int, full: float, sliding: float) -> dict[str, Rope.Config]:
@@ -131,8 +136,8 @@ def _dynamic(inner: Fields, context: int) -> Dynamic:
 
 def _llama3(inner: Fields, context: int) -> Llama3:
     low, high = inner.number("low_freq_factor"), inner.number("high_freq_factor")
-    if not 0 < low < high:
-        raise inner.fail(f"low_freq_factor is {low:g} and high_freq_factor {high:g}; expected 0 < low < high")
+    if not 0 < low <= high:
+        raise inner.fail(f"low_freq_factor is {low:g} and high_freq_factor {high:g}; expected 0 < low <= high")
     return Llama3(factor=_factor(inner), low=low, high=high, original=_original(inner, context))
 
 

@@ -36,7 +36,7 @@ def llama(fields: Fields) -> Decoder.Config:
     bias = fields.flag("attention_bias")
     layers = size(fields, "num_hidden_layers")
     full_attention_only(fields, layers, "llama")
-    return _decoder(
+    return decoder(
         fields,
         masks=(Causal(),) * layers,
         context=size(fields, "max_position_embeddings", 2048),
@@ -59,7 +59,7 @@ def mistral(fields: Fields) -> Decoder.Config:
     kind = "full_attention" if width is None else "sliding_attention"
     if (kinds := fields.raw("layer_types")) is not None and kinds != [kind] * layers:
         raise fields.fail(f"layer_types is {shown(kinds)}; in a mistral model every layer is {kind!r}")
-    return _decoder(fields, masks=(mask,) * layers, context=size(fields, "max_position_embeddings", 131_072))
+    return decoder(fields, masks=(mask,) * layers, context=size(fields, "max_position_embeddings", 131_072))
 
 
 def qwen2(fields: Fields) -> Decoder.Config:
@@ -67,8 +67,8 @@ def qwen2(fields: Fields) -> Decoder.Config:
     if fields.raw("attention_bias") is not None:
         fields.note("attention_bias is not read: qwen2 always has biases on q, k and v and none on o")
     fields.only("mlp_bias", (False,), "qwen2 has no MLP biases")
-    return _decoder(
-        fields, masks=_upper_windows(fields), context=size(fields, "max_position_embeddings", 32_768), qkv_bias=True
+    return decoder(
+        fields, masks=upper_windows(fields), context=size(fields, "max_position_embeddings", 32_768), qkv_bias=True
     )
 
 
@@ -77,9 +77,9 @@ def qwen3(fields: Fields) -> Decoder.Config:
     fields.only("mlp_bias", (False,), "qwen3 has no MLP biases")
     bias = fields.flag("attention_bias")
     width = None if "head_dim" in fields.values else 128
-    return _decoder(
+    return decoder(
         fields,
-        masks=_upper_windows(fields),
+        masks=upper_windows(fields),
         context=size(fields, "max_position_embeddings", 32_768),
         qkv_bias=bias,
         o_bias=bias,
@@ -88,7 +88,7 @@ def qwen3(fields: Fields) -> Decoder.Config:
     )
 
 
-def _decoder(
+def decoder(
     fields: Fields,
     *,
     masks: tuple[Mask, ...],
@@ -138,7 +138,7 @@ def _decoder(
     )
 
 
-def _upper_windows(fields: Fields) -> tuple[Mask, ...]:
+def upper_windows(fields: Fields) -> tuple[Mask, ...]:
     """With use_sliding_window, layers from max_window_layers on have the window; explicit layer_types win over that."""
     layers = size(fields, "num_hidden_layers")
     width = window(fields) if fields.flag("use_sliding_window") else None
