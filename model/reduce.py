@@ -21,10 +21,10 @@ Parts = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Reducer:
-    """`fill` replaces masked entries; `part(x, axes, seen)` reduces `axes`, `seen` counting the unmasked entries."""
+    """`fill` replaces masked entries; `part(x, axes, count)` reduces `axes`; count() gives the unmasked entries."""
 
     fill: float
-    part: Callable[[Tensor, tuple[int, ...], Tensor], Parts]
+    part: Callable[[Tensor, tuple[int, ...], Callable[[], Tensor]], Parts]
     merge: Callable[[Tensor, Tensor], Tensor]
     finish: Callable[..., Tensor]
     how: str
@@ -38,18 +38,18 @@ def _entropy(p: Tensor) -> Tensor:
     return -torch.special.xlogy(p, p)
 
 
-_max, _min, _add = torch.maximum, torch.minimum, torch.add
+_max, _min, _add, _length = torch.maximum, torch.minimum, torch.add, torch.linalg.vector_norm
 REDUCERS = {
-    "absmax": Reducer(0.0, lambda x, a, n: (x.abs().amax(a),), _max, lambda m: m, "largest |x|"),
+    "absmax": Reducer(0.0, lambda x, a, n: (_length(x, torch.inf, a),), _max, lambda m: m, "largest |x|"),
     "max": Reducer(-torch.inf, lambda x, a, n: (x.amax(a),), _max, lambda m: m, "largest"),
     "min": Reducer(torch.inf, lambda x, a, n: (x.amin(a),), _min, lambda m: m, "smallest"),
     "sum": Reducer(0.0, lambda x, a, n: (x.sum(a),), _add, lambda s: s, "sum"),
-    "mean": Reducer(0.0, lambda x, a, n: (x.sum(a), n), _add, _ratio, "mean"),
-    "rms": Reducer(0.0, lambda x, a, n: (x.square().sum(a), n), _add, lambda s, n: (s / n).sqrt(), "root mean square"),
-    "norm": Reducer(0.0, lambda x, a, n: (x.square().sum(a),), _add, torch.sqrt, "length (square root of the sum of squares)"),
+    "mean": Reducer(0.0, lambda x, a, n: (x.sum(a), n()), _add, _ratio, "mean"),
+    "rms": Reducer(0.0, lambda x, a, n: (x.square().sum(a), n()), _add, lambda s, n: (s / n).sqrt(), "root mean square"),
+    "norm": Reducer(0.0, lambda x, a, n: (_length(x, 2, a),), torch.hypot, lambda s: s, "length (root of the sum of squares)"),
     "entropy": Reducer(0.0, lambda x, a, n: (_entropy(x).sum(a),), _add, lambda s: s, "entropy in nats"),
-    "fraction_negative": Reducer(0.0, lambda x, a, n: ((x < 0).float().sum(a), n), _add, _ratio, "share below 0"),
-    "fraction_above_99": Reducer(0.0, lambda x, a, n: ((x > 0.99).float().sum(a), n), _add, _ratio, "share above 0.99"),
+    "fraction_negative": Reducer(0.0, lambda x, a, n: ((x < 0).float().sum(a), n()), _add, _ratio, "share below 0"),
+    "fraction_above_99": Reducer(0.0, lambda x, a, n: ((x > 0.99).float().sum(a), n()), _add, _ratio, "share above 0.99"),
 }
 
 
@@ -119,9 +119,10 @@ class Reduction:
         elif self.request.reducer in REDUCERS:
             reducer = REDUCERS[self.request.reducer]
             axes = tuple(self.dims.index(a) for a in self.over)
-            seen = torch.ones_like(x) if visible is None else visible.expand(x.shape).float()
+            shown = torch.ones((), device=x.device) if visible is None else visible
+            count = lambda: shown.expand(x.shape).sum(axes, dtype=torch.float32)  # noqa: E731 (few reducers ask)
             x = x if visible is None else x.masked_fill(~visible, reducer.fill)
-            self._join(reducer, reducer.part(x, axes, seen.sum(axes)))
+            self._join(reducer, reducer.part(x, axes, count))
 
     def _join(self, reducer: Reducer, parts: Parts) -> None:
         if self.parts is None:

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ def test_learning_rate_warms_up_and_falls_to_a_twentieth():
     recipe = replace(RECIPE, steps=100, warmup=10)
     factors = [recipe.lr_factor(step) for step in range(101)]
     assert factors[0] == 0.1 and factors[9] == factors[10] == 1.0 and factors[100] == pytest.approx(0.05)
-    assert all(a >= b for a, b in zip(factors[10:], factors[11:], strict=False))
+    assert all(a >= b for a, b in pairwise(factors[10:]))
 
 
 def test_recorded_quantities_equal_a_direct_computation(text):
