@@ -1,6 +1,6 @@
 """What each `model_type` of a Hugging Face config means: a model config, and the recipe of every parameter."""
 
-from model.checkpoints.families import gemma, gpt2, gptj, llama, olmo2
+from model.checkpoints.families import deepseek, experts, gemma, gpt2, gpt_oss, gptj, llama, llama4, olmo2
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import Fields, shown
 from model.lm import Decoder
@@ -11,10 +11,14 @@ FAMILIES: dict[str, Family] = {
     **gptj.FAMILIES,
     **olmo2.FAMILIES,
     **gemma.FAMILIES,
+    **experts.FAMILIES,
+    **llama4.FAMILIES,
+    **gpt_oss.FAMILIES,
+    **deepseek.FAMILIES,
 }
 
 # model_type of a model that also takes images or sound -> the type of its language model, which text_config describes
-WRAPPED = {"gemma3": "gemma3_text"}
+WRAPPED = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 
 
 def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:

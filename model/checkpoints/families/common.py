@@ -26,6 +26,23 @@ MOST = MappingProxyType(
         "n_layer": 1 << 10,
         "n_head": 1 << 12,
         "n_positions": 1 << 31,
+        "num_experts": 1 << 14,
+        "num_local_experts": 1 << 14,
+        "n_routed_experts": 1 << 14,
+        "num_experts_per_tok": 1 << 14,
+        "experts_per_token": 1 << 14,
+        "moe_intermediate_size": 1 << 20,
+        "intermediate_size_mlp": 1 << 20,
+        "n_shared_experts": 1 << 10,
+        "n_group": 1 << 14,
+        "topk_group": 1 << 14,
+        "q_lora_rank": 1 << 16,
+        "kv_lora_rank": 1 << 16,
+        "qk_nope_head_dim": 1 << 14,
+        "qk_rope_head_dim": 1 << 14,
+        "v_head_dim": 1 << 14,
+        "attention_chunk_size": 1 << 31,
+        "floor_scale": 1 << 31,
     }
 )
 

@@ -18,7 +18,7 @@ from model.checkpoints.families.common import (
 )
 from model.checkpoints.fields import Fields, shown
 from model.checkpoints.recipes import table
-from model.checkpoints.rope import read_rope
+from model.checkpoints.rope import DEFAULT_BASE, read_rope
 from model.lm import Decoder
 from model.masks import Causal, Sliding
 from model.mlp import SwiGLU
@@ -98,15 +98,20 @@ def decoder(
     mlp_bias: bool = False,
     qk_norm: bool = False,
     head_width: int | None = None,
+    base: float = DEFAULT_BASE,
+    absent_eps: float = 1e-6,
 ) -> Decoder.Config:
-    """The block that the families share, with what differs filled in. `head_width`: what an absent head_dim means."""
+    """The block that the families share, with what differs filled in.
+
+    `head_width`, `base` and `absent_eps` are what an absent head_dim, rope_theta and rms_norm_eps mean.
+    """
     d_model = size(fields, "hidden_size")
     n_heads, kv_heads = heads(fields)
     d_head = head_dim(fields, d_model, n_heads, head_width)
-    eps = norm_eps(fields)
+    eps = norm_eps(fields, default=absent_eps)
     fields.only("hidden_act", ("silu", "swish"), "the gate of this model_type is SiLU")
     norm, head_norm = RMSNorm.Config(d=d_model, eps=eps), RMSNorm.Config(d=d_head, eps=eps) if qk_norm else None
-    rope = read_rope(fields, d_head, context)
+    rope = read_rope(fields, d_head, context, base=base)
     mlp = SwiGLU.Config(d_model=d_model, d_mlp=size(fields, "intermediate_size"), bias=mlp_bias)
     blocks = {  # one config per kind of mask, shared by its layers
         mask: PreNorm.Config(
