@@ -182,20 +182,22 @@ class Counter:
 
     def update(self, x: Tensor, visible: Tensor | None = None) -> None:
         self.count += x.numel()
+        hidden = None if visible is None else ~visible
         if visible is not None:
-            shown = x.masked_select(visible)
-            self.masked += x.numel() - shown.numel()
-            x = shown
-        if not torch.isfinite(x.sum()):  # the sum is finite only if every entry is: the three counts are rarely needed
-            self.nan += int(x.isnan().sum())
-            self.posinf += int((x == torch.inf).sum())
-            self.neginf += int((x == -torch.inf).sum())
-            x = x[x.isfinite()]
+            self.masked += x.numel() - int(visible.expand(x.shape).sum())
+        shown = x if hidden is None else x.masked_fill(hidden, 0)
+        if not torch.isfinite(total := shown.sum()):  # finite only if every entry is: the counts are rarely needed
+            self.nan += int(shown.isnan().sum())
+            self.posinf += int((shown == torch.inf).sum())
+            self.neginf += int((shown == -torch.inf).sum())
+            x = shown[shown.isfinite() if hidden is None else shown.isfinite() & visible]
+            shown, hidden, total = x, None, x.sum()
         if x.numel():
-            low, high = torch.aminmax(x)
+            low = x.amin() if hidden is None else x.masked_fill(hidden, torch.inf).amin()
+            high = x.amax() if hidden is None else x.masked_fill(hidden, -torch.inf).amax()
             self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
-            self.total += float(x.sum())
-            self.squares += float(torch.linalg.vector_norm(x)) ** 2
+            self.total += float(total)
+            self.squares += float(torch.linalg.vector_norm(shown)) ** 2
 
     def stats(self) -> Stats:
         finite = self.count - self.masked - self.nan - self.posinf - self.neginf
