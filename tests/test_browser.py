@@ -143,7 +143,7 @@ def test_a_link_restores_the_view_and_back_goes_back(page, address):
     assert page.locator("#head").input_value() == "3"
     np.testing.assert_array_equal(drawn(page), numbers)
     b.click_node(page, "ln1")
-    b.after(page, page.go_back, "logits")
+    b.after(page, page.go_back, "pattern")
     assert page.url == there
 
 
@@ -171,10 +171,19 @@ def test_clicks_on_pictures_select(page, address):
 
 def test_zoom_survives_another_head(page, address):
     b.visit(page, f"{address}/?prompt=hello+world")
-    page.evaluate("""() => { const gd = document.querySelector("#cards-main .gd"); window.kept = gd;
-        return BlockscopePlotly.relayout(gd, {"xaxis.range": [1, 4]}); }""")  # fmt: skip
-    page.evaluate("() => { const gd = document.querySelector('#cards-main .gd'); gd._fullLayout._preGUI ??= {}; }")
+    box = page.locator("#cards-main .nsewdrag").first.bounding_box()
+    page.evaluate("() => { window.kept = document.querySelector('#cards-main .gd'); }")
+    page.mouse.move(box["x"] + box["width"] * 0.2, box["y"] + box["height"] * 0.3)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.8, steps=6)
+    page.mouse.up()
+    page.wait_for_timeout(300)
+    zoomed = b.main_trace(page)
+    assert zoomed["x"]["range"][1] - zoomed["x"]["range"][0] < 6
     b.after(page, lambda: page.select_option("#head", "2"))
+    again = b.main_trace(page)
+    assert again["z"] != zoomed["z"]
+    assert (again["x"]["range"], again["y"]["range"]) == (zoomed["x"]["range"], zoomed["y"]["range"])
     assert page.evaluate("document.querySelector('#cards-main .gd') === window.kept"), "the same DOM node is redrawn"
 
 

@@ -110,12 +110,12 @@ def _wire(source: Node, target: Node, boxes: dict[str, Box], lying: bool) -> str
 def _node(node: Node, box: Box, lying: bool) -> str:
     x = box.x + 8
     if node.stream and not lying:  # one line: the stream is no box
-        at = {"label": (x, 15), "rms": (x + 70, 15), "max": (x + 126, 15)}
+        at = {"label": (x, 15), "rms": (x + 81, 15), "max": (x + 138, 15)}
     elif _narrow(node) or lying:
         at = {"label": (x, 13), "rms": (x, 25), "max": (x, 36)}
     else:
         at = {"label": (x, 13), "rms": (x, 25), "max": (x + 57, 25)}
-    bar = box.w - 16 if lying or _narrow(node) else min(BAR, box.w * 0.27)
+    bar = box.w - 16 if lying or _narrow(node) else min(32 if node.stream else BAR, box.w * 0.23)
     bar_x, bar_y = box.x + box.w - bar - 8, box.y + (9 if node.stream and not lying else 7)
     if lying or _narrow(node):
         bar_y = box.y + box.h - 6

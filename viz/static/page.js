@@ -24,6 +24,7 @@ function ask(event, how) {
   bus.props.value = { token, scheme: scheme(), state: { ...state } };
   bus.trigger(event);
   clearTimeout(patience);
+  showProgress({ done: 0, total: 0, what: "", quiet: true, look: event === "look" });
   if (event === "look") patience = setTimeout(() => showError("The app has not answered for 20 s; it may be gone or busy."), 20000);
 }
 
@@ -64,9 +65,7 @@ function receive(answer) {
   if (answer.kind === "progress") return waiting === "run" && showProgress(answer);
   if (answer.kind === "run") {
     showAnswer(answer, state);
-    const how = step;
-    ask("run", how);
-    return showProgress({ done: 0, total: 0, what: "", quiet: true });
+    return ask("run", step);
   }
   showProgress(null);
   if (answer.kind === "error") {
@@ -102,8 +101,15 @@ function paintTheme() {
   document.body.classList.toggle("dark", theme === "dark");
 }
 
-function start() {
+/** Style sheets are inserted by Gradio's own script: what is measured before they are there would be wrong. */
+async function styled(element) {
+  const ready = () => getComputedStyle(element.querySelector(".bs")).visibility === "visible";
+  for (let i = 0; i < 100 && !ready(); i++) await new Promise((next) => setTimeout(next, 20));
+}
+
+async function start() {
   if (!bus.trigger || !start.view) return;
+  await styled(start.view.element);
   wire(start.view.element, { change, run, stop });
   start.view.watch("value", () => receive(start.view.props.value));
   addEventListener("popstate", restore);

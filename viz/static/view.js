@@ -102,6 +102,7 @@ export function showAnswer(answer, state) {
   at("layer-less").disabled = state.layer === 0;
   at("layer-more").disabled = state.layer === model.layers - 1;
   at("qk-now").textContent = model.invented && model.qk !== "off" ? "unit gains added" : "";
+  at("said").textContent = answer.tokens.said;
   showTokens(answer.tokens, state);
   showDiagram(at("diagram"), answer.block, answer.numbers, state, (node) => {
     markNode(at("diagram"), node);
@@ -179,7 +180,6 @@ function showTokens(tokens, state) {
     chip.tabIndex = i === selected ? 0 : -1;
     if (i === selected) holder.scrollTo({ left: chip.offsetLeft - holder.clientWidth / 2 });
   });
-  at("said").textContent = tokens.said;
 }
 
 function showControls(answer, state) {
@@ -225,13 +225,13 @@ export function showStrip(strip, state) {
   drawStrip(at("strip"), at("strip-legend"), strip, Number(state.layer), open);
 }
 
-/** null: nothing runs. Shown at once as a thin line, with words and the share done from the first report on. */
+/** null: nothing runs. A thin line, with words and the share done from the first report on; `quiet` waits a moment first. */
 export function showProgress(step) {
   const box = at("progress");
   clearTimeout(clock);
-  at("cancel").hidden = at("go").hidden = false;
-  at("cancel").hidden = step === null;
-  at("go").hidden = step !== null;
+  const stoppable = step !== null && !step.look;
+  at("cancel").hidden = !stoppable;
+  at("go").hidden = stoppable;
   if (step === null) return (box.hidden = true);
   const show = () => {
     box.hidden = false;
