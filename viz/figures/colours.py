@@ -127,10 +127,9 @@ def sequential(values: np.ndarray, theme: Theme, log: bool = False) -> Colour:
     a, b = float(np.log10(low)), float(np.log10(high))
     steps = [m * 10.0**k for k in range(int(np.floor(a)), int(np.ceil(b)) + 1) for m in ((1,) if b - a > 2 else (1, 2, 5))]
     marks = [m for m in steps if low <= m <= high]
-    marks = marks if len(marks) > 1 else [_round(m) for m in (low, (low * high) ** 0.5, high)]
-    return Colour(
-        theme.log, a, b, "log10", 1.0, tuple(float(np.log10(m)) for m in marks), tuple(_plain(m) for m in marks), "log colour"
-    )
+    marks = marks if len(marks) > 1 else [low, (low * high) ** 0.5, high]
+    at, text = tuple(float(np.log10(m)) for m in marks), tuple(_plain(_round(m)) for m in marks)
+    return Colour(theme.log, a, b, "log10", 1.0, at, text, "log colour")
 
 
 def probability(theme: Theme, log: bool = False) -> Colour:
@@ -144,6 +143,5 @@ def probability(theme: Theme, log: bool = False) -> Colour:
 
 def angle(theme: Theme) -> Colour:
     """Radians modulo 2 pi on a cyclic scale."""
-    return Colour(
-        theme.cyclic, 0.0, float(2 * np.pi), tickvals=(0.0, float(np.pi), float(2 * np.pi)), ticktext=("0", "π", "2π")
-    )
+    turn = float(2 * np.pi)
+    return Colour(theme.cyclic, 0.0, turn, tickvals=(0.0, turn / 2, turn), ticktext=("0", "π", "2π"))

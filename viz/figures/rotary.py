@@ -23,7 +23,7 @@ def arrows(before: Vectors, after: Vectors, titles: list[str], theme: Theme, *, 
     reach = max(float(np.hypot(*v.T).max(initial=0.0)) for v in (*before.values(), *after.values())) or 1.0
     middle = np.stack([np.arange(n) % across + 0.5, -(np.arange(n) // across * TALL) - TALL + 0.48], axis=1)
     data = []
-    for (name, start), colour in zip(before.items(), (theme.a, theme.b), strict=True):
+    for (name, start), colour in zip(before.items(), (theme.a, theme.b), strict=False):
         start, end = start * RADIUS / reach, after[name] * RADIUS / reach
         data += [_line(_circles(start, middle), theme.line), _line(_arcs(start, end, middle), colour, dash="dot")]
         for tips, when, width, opacity in ((start, "before", 1.5, 0.45), (end, "after", 2.5, 1.0)):

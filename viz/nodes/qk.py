@@ -27,6 +27,7 @@ class Gains:
     q: np.ndarray
     k: np.ndarray
     learned: bool  # False: ones, put there to see what the norm alone does
+    eps: tuple[float, float]  # of the norms of q and k
 
 
 def kind_of(config: Any) -> str:
@@ -60,13 +61,15 @@ def gains(scene: Scene, over: str) -> Gains:
         if over == (attn.qk_norm_over if attn.q_norm is not None else "off"):
             found = [_gain(lm, scene.tap(f"attn.{part}_norm"), norm) for part, norm in (("q", attn.q_norm), ("k", attn.k_norm))]
             if None not in [gain if gain is None else 0 for gain, _ in found]:
-                return Gains(over, *(gain for gain, _ in found), learned=all(learned for _, learned in found))
+                learned = all(learned for _, learned in found)
+                return Gains(over, *(gain for gain, _ in found), learned, (attn.q_norm.eps, attn.k_norm.eps))
     return ones(scene, over)
 
 
 def ones(scene: Scene, over: str) -> Gains:
+    eps = next(part.eps for part in vars(scene.block).values() if "eps" in vars(part))  # what a norm switched on here would get
     widths = [scene.attn.d_head * (1 if over == "head" else heads) for heads in (scene.attn.n_heads, scene.attn.n_kv_heads)]
-    return Gains(over, *(np.ones(width, np.float32) for width in widths), learned=False)
+    return Gains(over, *(np.ones(width, np.float32) for width in widths), learned=False, eps=(eps, eps))
 
 
 def _gain(lm: Any, path: str, norm: Any) -> tuple[np.ndarray | None, bool]:
@@ -161,8 +164,7 @@ def _normed(scene: Scene, views: dict, name: str, g: Gains | None) -> np.ndarray
     x = views[name].values.astype(np.float64)
     if g is None:
         return x
-    gain, head, norm = (g.q, scene.head, scene.attn.q_norm) if name == "q" else (g.k, scene.kv_head, scene.attn.k_norm)
-    eps = norm.eps if norm is not None else scene.block.ln1.eps  # what a QK-norm that is switched on here would get
+    gain, head, eps = (g.q, scene.head, g.eps[0]) if name == "q" else (g.k, scene.kv_head, g.eps[1])
     if g.over == "head":
         return x / np.sqrt(np.mean(x**2, -1, keepdims=True) + eps) * gain
     squares = views[f"{name}_rms"].values[:, None].astype(np.float64) ** 2
