@@ -66,10 +66,14 @@ class Sinusoidal(nn.Module):
         self.config = config
         self.hook_out = Tap("pos d_model", "signed", "sinusoidal position vectors, added to the embeddings")
 
+    def vectors(self, positions: Tensor) -> Tensor:
+        """positions [pos] -> fp32 [pos, d_model]."""
+        pair = torch.arange(0, self.config.d_model, 2, device=positions.device)
+        angle = positions[:, None].float() * torch.exp(-math.log(10_000.0) * pair / self.config.d_model)
+        return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)
+
     def forward(self, x: Tensor, place: Place) -> Tensor:
-        pair = torch.arange(0, self.config.d_model, 2, device=x.device)
-        angle = place.positions[:, None].float() * torch.exp(-math.log(10_000.0) * pair / self.config.d_model)
-        return x + self.hook_out(torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2).to(x.dtype))
+        return x + self.hook_out(self.vectors(place.positions).to(x.dtype))
 
 
 class NoPositions(nn.Module):
