@@ -102,12 +102,16 @@ def build(values: dict, seed: int = 0):
     model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for name, tensor in model.state_dict().items():  # in a fixed order; a tied head is the embedding itself
+        for name, tensor in model.state_dict().items():  # in a fixed order
             noise = torch.randn(tensor.shape, generator=generator)
-            if name.endswith("embed_tokens.weight"):
-                tensor.copy_(0.05 * noise)  # small, so that the eps of the first norm can be told from another
+            if name == "lm_head.weight" and model.config.tie_word_embeddings:
+                continue  # the embedding itself
+            if name.endswith(("embed_tokens.weight", "wte.weight")):
+                scaled = tensor.shape[1] ** 0.5 if model_type.startswith("gemma") else 1
+                tensor.copy_(0.05 * noise / scaled)  # small, so that the eps of the first norm can be told from another
             elif tensor.ndim == 1:
-                tensor.copy_(0.4 * noise if name.endswith("bias") else 1 + 0.4 * noise)
+                around_zero = name.endswith("bias") or model_type.startswith("gemma")  # whose gain is 1 + weight
+                tensor.copy_(0.4 * noise if around_zero else 1 + 0.4 * noise)
             else:
                 tensor.copy_(1.5 * noise / tensor.shape[1] ** 0.5)
     return model
@@ -140,9 +144,7 @@ def record(model, ids: list[int]) -> dict[str, Tensor]:
 
     def after(module, name, reshape=lambda x: x):
         handles.append(
-            module.register_forward_hook(
-                lambda m, i, out: kept.keep(name, reshape(out[0] if isinstance(out, tuple) else out))
-            )
+            module.register_forward_hook(lambda m, i, out: kept.keep(name, reshape(out[0] if isinstance(out, tuple) else out)))
         )
 
     def before(module, name, reshape=lambda x: x):
@@ -221,6 +223,8 @@ class Difference:
 def difference(tap: str, ours: Tensor, theirs: Tensor) -> Difference:
     assert ours.shape == theirs.shape, f"{tap}: shape {list(ours.shape)}, expected {list(theirs.shape)}"
     a, b = ours.double().flatten(), theirs.double().flatten()
+    masked = (a == b) & b.isinf()  # hidden from both; hidden from one of them alone stays infinite, and differs
+    a, b = a[~masked], b[~masked]
     gap = (a - b).abs().max().item()
     cosine = torch.dot(a, b) / (a.norm() * b.norm())
     return Difference(tap, gap / b.abs().max().item(), gap, ((a - b).norm() / b.norm()).item(), cosine.item())

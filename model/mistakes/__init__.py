@@ -1,0 +1,12 @@
+"""Mistakes that ports of these models are known to make, each as a change to a right model that shows it.
+
+The Parity page offers them for practice, and the tests prove that the comparison with transformers notices every one, first
+at the tap that is named here.
+"""
+
+from model.mistakes import classic, gemma, llama
+from model.mistakes.mistake import Mistake
+
+MISTAKES: tuple[Mistake, ...] = (*llama.MISTAKES, *classic.MISTAKES, *gemma.MISTAKES)
+
+__all__ = ["MISTAKES", "Mistake"]
