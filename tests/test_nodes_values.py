@@ -42,7 +42,7 @@ def test_both_norms_by_hand():
 
 def test_massive_entries_are_named():
     values = np.random.default_rng(0).normal(size=64).astype(np.float32)
-    values[[17, 40]] = 900, -50
+    values[[17, 20, 40]] = 900, 800, -500
     view = square.View("x", values, ("d_model",), (np.arange(64),), "signed", "float32", (1, 1, 64), None, "")
     assert nodes.norm.strongest(view) == [(17.0, 900.0, "dim 17: 900")]
 

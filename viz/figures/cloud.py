@@ -31,9 +31,8 @@ def density(
         "line": {"color": theme.b, "width": 2}, "hoverinfo": "skip",
     }  # fmt: skip
     label = {
-        "text": name, "x": float(curve_x[-1]), "y": float(np.clip(curve_y[-1], up[0], up[-1])), "xanchor": "right",
-        "yanchor": "bottom", "xshift": -14, "yshift": -2, "showarrow": False, "font": {"size": 12, "color": theme.b},
-        "bgcolor": see_through(theme.background, 0.7),
+        "text": f"— {name}", "xref": "paper", "x": 0.01, "yref": "paper", "y": 0.99, "xanchor": "left", "yanchor": "top",
+        "showarrow": False, "font": {"size": 12, "color": theme.b}, "bgcolor": see_through(theme.background, 0.7),
     }  # fmt: skip
     bar = {"orientation": "h", "x": 1, "xanchor": "right", "y": 1, "yanchor": "bottom", "len": 0.6, "ypad": 4, "tickangle": 0}
     zero = {"zeroline": True, "zerolinecolor": theme.line}

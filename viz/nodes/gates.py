@@ -15,6 +15,7 @@ SYMBOLS = {"silu": "SiLU", "gelu": "GELU", "gelu_tanh": "GELU", "relu": "ReLU", 
 CLOSED = 0.05  # a gate is called closed when |activation(gate)| stays under this
 SMALLEST = 1e-4  # left end of the histogram of |activation(gate)|
 TOP = 12
+CURVE = 20_000  # pairs that the activation curve is read from
 SAMPLE = 48  # tokens that are read where not all fit
 
 
@@ -71,7 +72,9 @@ def joint(scene: Scene, gate: np.ndarray, act: np.ndarray, up: np.ndarray, how: 
     x, y = gate[finite], up[finite]
     along, factor = np.zeros(1), np.zeros(1)
     if x.size:
-        order = np.argsort(x)
+        ends = [np.argmin(x), np.argmax(x)]
+        some = np.append(np.arange(0, x.size, -(-x.size // CURVE)), ends)  # enough points to join by lines
+        order = some[np.argsort(x[some])]
         along = np.linspace(x.min(), x.max(), 200)
         factor = np.interp(along, x[order], act[finite][order])
     curve = (f"{symbol(scene)}(gate), the factor on up", along, factor)

@@ -97,14 +97,15 @@ def vector(scene: Scene, name: str, kind: str, views: dict[str, View], scale: fl
     return card("norm-vector", title, caption, figure, role="main")
 
 
-def strongest(view: View, most: int = 3) -> list[tuple[float, float, str]]:
-    """The entries that stand out of a vector, as notes of a panel: (place, value, "dim 17: 512")."""
+def strongest(view: View) -> list[tuple[float, float, str]]:
+    """What stands out of a vector, the largest entry up and down, as notes of a panel: (place, value, "dim 17: 512")."""
     size, first = np.abs(np.where(np.isfinite(view.values), view.values, 0)), view.coords[0]
     floor = STANDS_OUT * float(np.sqrt(np.mean(size**2)))
     step = int(first[1] - first[0]) if len(first) > 1 else 1
     notes = []
-    for i in np.argsort(-size)[:most]:
-        if size[i] > floor:
+    for side in (view.values > 0, view.values < 0):
+        i = int(np.argmax(size * side))
+        if side[i] and size[i] > floor:
             name = f"dim {first[i]}" if step == 1 else f"dims {first[i]}–{first[i] + step - 1}"
             value = float(view.values[i])
             notes.append((float(first[i] + (step - 1) / 2), value, f"{name}: {number(value)}"))

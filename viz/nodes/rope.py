@@ -151,4 +151,4 @@ def wavelengths(scene: Scene) -> Card:
         f"{config.pairing} pairing",
         f"{int((scaled > context).sum())} of {len(scaled)} pairs never complete a turn within the context",
     )
-    return card("rope-wave", "Wavelength per pair", caption, figure)
+    return card("rope-wave", "Wavelength per pair", caption, figure, role="side")
