@@ -12,7 +12,6 @@ from unittest.mock import patch
 
 import numpy as np
 import torch
-from reference import Recording
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -127,6 +126,17 @@ LAYOUTS = {
     "gemma2": GEMMA2,
     "gemma3_text": GEMMA3,
 }
+
+
+@dataclass
+class Recording:
+    """transformers' own intermediate tensors under our tap names, [batch, pos, ...]."""
+
+    taps: dict[str, Tensor]
+
+    def keep(self, name: str, tensor: Tensor) -> None:
+        assert name not in self.taps, f"{name} was recorded twice"
+        self.taps[name] = tensor.detach().clone()
 
 
 class Steps(TorchFunctionMode):

@@ -1,15 +1,13 @@
-"""Tiny models of transformers, the independent witness: built, filled with distinct random values, saved, and recorded.
+"""Tiny models of transformers, the independent witness: built, filled with distinct random values, saved; and differences.
 
 A fresh model hides faults: its norm weights are all 1 and its biases all 0. So every parameter gets values of its own.
 Sizes are odd, unequal and no multiples of one another, so that no two axes can be swapped unseen; the prompt is longer
 than the window, and longer than what dynamic scaling starts at.
 """
 
-import importlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -122,85 +120,6 @@ def write(case: str, folder: Path, seed: int = 0):
     model = build(config_json(case), seed)
     model.save_pretrained(folder)
     return model
-
-
-@dataclass
-class Recording:
-    """transformers' own intermediate tensors under our tap names, [batch, pos, ...]."""
-
-    taps: dict[str, Tensor]
-
-    def keep(self, name: str, tensor: Tensor) -> None:
-        assert name not in self.taps, f"{name} was recorded twice"
-        self.taps[name] = tensor.detach().clone()
-
-
-@torch.no_grad()
-def record(model, ids: list[int]) -> dict[str, Tensor]:
-    """Run transformers' model on `ids` and note its tensors with forward hooks, attention maps and a watched rotation."""
-    kept, handles = Recording({}), []
-    blocks, config = model.model.layers, model.config
-    d_head = blocks[0].self_attn.head_dim
-
-    def after(module, name, reshape=lambda x: x):
-        handles.append(
-            module.register_forward_hook(lambda m, i, out: kept.keep(name, reshape(out[0] if isinstance(out, tuple) else out)))
-        )
-
-    def before(module, name, reshape=lambda x: x):
-        handles.append(
-            module.register_forward_pre_hook(
-                lambda m, args, kwargs: kept.keep(name, reshape(args[0] if args else kwargs["hidden_states"])),
-                with_kwargs=True,
-            )
-        )
-
-    def heads(x: Tensor) -> Tensor:
-        return x.unflatten(-1, (-1, d_head))
-
-    for i, block in enumerate(blocks):
-        at, attn, mlp = f"blocks.{i}.", block.self_attn, block.mlp
-        before(block, at + "hook_resid_pre")
-        after(block.input_layernorm, at + "ln1.hook_out")
-        after(attn.q_proj, at + "attn.hook_q", heads)
-        after(attn.k_proj, at + "attn.hook_k", heads)
-        after(attn.v_proj, at + "attn.hook_v", heads)
-        if hasattr(attn, "q_norm"):
-            after(attn.q_norm, at + "attn.q_norm.hook_out")
-            after(attn.k_norm, at + "attn.k_norm.hook_out")
-        before(attn.o_proj, at + "attn.hook_z", heads)
-        after(attn, at + "hook_attn_out")
-        before(block.post_attention_layernorm, at + "hook_resid_mid")
-        after(block.post_attention_layernorm, at + "ln2.hook_out")
-        after(mlp.gate_proj, at + "mlp.hook_pre")
-        after(mlp.up_proj, at + "mlp.hook_pre_linear")
-        after(mlp.act_fn, at + "mlp.hook_act")
-        before(mlp.down_proj, at + "mlp.hook_post")
-        after(mlp, at + "hook_mlp_out")
-        after(block, at + "hook_resid_post")
-    after(model.model.norm, "ln_final.hook_out")
-
-    module = importlib.import_module(type(model).__module__)
-    rotate, turn = module.apply_rotary_pos_emb, iter(range(len(blocks)))
-
-    def watched(q, k, *args, **kwargs):
-        rot_q, rot_k = rotate(q, k, *args, **kwargs)
-        layer = next(turn)
-        kept.keep(f"blocks.{layer}.attn.hook_rot_q", rot_q.transpose(1, 2))
-        kept.keep(f"blocks.{layer}.attn.hook_rot_k", rot_k.transpose(1, 2))
-        return rot_q, rot_k
-
-    try:
-        with patch.object(module, "apply_rotary_pos_emb", watched):
-            output = model(torch.tensor([ids]), output_attentions=True, use_cache=False)
-    finally:
-        for handle in handles:
-            handle.remove()
-    for i, pattern in enumerate(output.attentions):
-        kept.keep(f"blocks.{i}.attn.hook_pattern", pattern)
-    kept.keep("logits", output.logits)
-    assert config._attn_implementation == "eager"
-    return kept.taps
 
 
 @dataclass(frozen=True)

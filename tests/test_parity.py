@@ -1,17 +1,18 @@
-"""Every supported family against transformers, tensor by tensor; and proof that the comparison notices real mistakes."""
+"""What only some files of Llama's relatives have (rotary scalings, biases, tied heads): each fault with it is noticed.
+
+Mistakes that any model can have are data, in model/mistakes; test_parity_designs.py makes them.
+"""
 
 from dataclasses import replace
 
 import pytest
 import torch
-from reference import CASES, HEADS, KV_HEADS, LAYERS, WINDOW, faults, prompt, record, write
-from torch import nn
+from recorder import record
+from reference import CASES, WINDOW, faults, prompt, write
 
 from model import load
-from model.attention import Attention
 from model.checkpoints import open_folder
 from model.masks import Causal, Sliding
-from model.norms import RMSNorm
 from model.taps import capture
 
 TOLERANCE = 1e-5  # of the largest value: fp32 rounding of three layers, far below the smallest mistake below
@@ -29,15 +30,6 @@ def written(tmp_path_factory):
         return made[case]
 
     return get
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_every_tap_matches_transformers(case, written):
-    folder, theirs = written(case)
-    lm = load(folder, device="cpu", dtype=torch.float32)
-    ours = lm.capture(prompt(), taps=list(theirs))
-    assert len(theirs) >= 18 * LAYERS
-    assert not (wrong := faults(ours, theirs, TOLERANCE)), "\n".join(map(str, wrong))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -69,70 +61,15 @@ def scaling(**changes):
     return every_block(rope=lambda attn: replace(attn.rope, scaling=replace(attn.rope.scaling, **changes)))
 
 
-def eps(value):
-    def change(config):
-        def norm(n):
-            return n and replace(n, eps=value)
-
-        def block(b):
-            attn = replace(b.attn, q_norm=norm(b.attn.q_norm), k_norm=norm(b.attn.k_norm))
-            return replace(b, ln1=norm(b.ln1), ln2=norm(b.ln2), attn=attn)
-
-        return replace(config, blocks=tuple(map(block, config.blocks)), ln_final=norm(config.ln_final))
-
-    return change
-
-
 def other_layers_slide(config):
     def swap(mask):
         return Causal() if isinstance(mask, Sliding) else Sliding(window=WINDOW)
 
-    return replace(
-        config, blocks=tuple(replace(b, attn=replace(b.attn, mask=swap(b.attn.mask))) for b in config.blocks)
-    )
+    return replace(config, blocks=tuple(replace(b, attn=replace(b.attn, mask=swap(b.attn.mask))) for b in config.blocks))
 
 
 def zeroed(leaf):
     return lambda state: {name: value * 0 if name.endswith(leaf) else value for name, value in state.items()}
-
-
-def ones(leaf):
-    return lambda state: {name: value * 0 + 1 if name.endswith(leaf) else value for name, value in state.items()}
-
-
-def swapped(one, other):
-    def change(state):
-        trade = {one: other, other: one}
-        return {name: state[_traded(name, trade)] for name in state}
-
-    return change
-
-
-def _traded(name, trade):
-    for old, new in trade.items():
-        if old in name:
-            return name.replace(old, new)
-    return name
-
-
-def tiled_kv_heads(model, monkeypatch):
-    """Query head h reads KV head h mod kv_heads instead of h // group."""
-    order = torch.arange(HEADS).view(-1, KV_HEADS).T.flatten()
-    explicit = Attention.explicit
-
-    def tiled(self, q, k, v, place):
-        return explicit(self, q[:, :, order], k, v, place)[:, :, order.argsort()]
-
-    monkeypatch.setattr(Attention, "explicit", tiled)
-
-
-def norm_after_rotation(model, monkeypatch):
-    """QK-norm applied to the rotated vectors."""
-    for block in model.blocks:
-        attn = block.attn
-        norms, rotate = {HEADS: attn.q_norm, KV_HEADS: attn.k_norm}, attn.rope.rotate
-        attn.q_norm = attn.k_norm = nn.Identity()
-        monkeypatch.setattr(attn.rope, "rotate", lambda x, t, r=rotate, n=norms: n[x.shape[2]](r(x, t)))
 
 
 def positions_doubled(model, monkeypatch):
@@ -141,26 +78,13 @@ def positions_doubled(model, monkeypatch):
         monkeypatch.setattr(block.attn.rope, "forward", lambda p, n, f=forward: f(p * 2, n))
 
 
-def no_qk_norm(model, monkeypatch):
-    for block in model.blocks:
-        block.attn.q_norm = block.attn.k_norm = nn.Identity()
-
-
 MISTAKES = [  # (case, what went wrong, change of config | state | built model)
-    ("llama", "rope base of another file", "config", rope(base=10_000.0)),
-    ("llama", "adjacent pairs rotated", "config", rope(pairing="interleaved")),
-    ("llama", "eps of another family", "config", eps(1e-6)),
     ("llama", "scale of another width", "config", every_block(scale=12**-0.5)),
-    ("llama", "query heads tiled over KV heads", "model", tiled_kv_heads),
-    ("llama", "gate and up swapped", "state", swapped("gate_proj", "up_proj")),
-    ("llama", "the two norms of a block swapped", "state", swapped("ln1", "ln2")),
-    ("llama", "final norm without its weight", "state", ones("ln_final.weight")),
     ("llama", "positions doubled", "model", positions_doubled),
     ("llama", "tied although it is not", "state", lambda state: state | {"unembed.weight": state["embed.weight"]}),
     ("llama-biases", "o bias dropped", "state", zeroed("o_proj.bias")),
     ("llama-biases", "k bias dropped", "state", zeroed("k_proj.bias")),
     ("llama-biases", "gate bias dropped", "state", zeroed("gate_proj.bias")),
-    ("llama-biases", "eps of another family", "config", eps(1e-5)),
     ("llama-linear", "scaling read as none", "config", rope(scaling=None)),
     ("llama-dynamic", "scaling read as none", "config", rope(scaling=None)),
     ("llama-dynamic", "starts later", "config", scaling(original=16)),
@@ -170,23 +94,6 @@ MISTAKES = [  # (case, what went wrong, change of config | state | built model)
     ("llama-yarn", "no factor on cos and sin", "config", scaling(attention_factor=1.0)),
     ("llama-yarn", "ends of the ramp not rounded", "config", scaling(truncate=False)),
     ("llama-yarn-factor", "attention_factor derived, not read", "config", scaling(attention_factor=None)),
-    ("mistral", "window one too wide", "config", every_block(mask=Sliding(window=WINDOW + 1))),
-    ("mistral", "window one too narrow", "config", every_block(mask=Sliding(window=WINDOW - 1))),
-    ("mistral", "no window", "config", every_block(mask=Causal())),
-    ("mistral", "eps of another family", "config", eps(1e-6)),
-    ("mistral", "gate and up swapped", "state", swapped("gate_proj", "up_proj")),
-    ("qwen2", "q bias dropped", "state", zeroed("q_proj.bias")),
-    ("qwen2", "k bias dropped", "state", zeroed("k_proj.bias")),
-    ("qwen2", "v bias dropped", "state", zeroed("v_proj.bias")),
-    ("qwen2", "the other layers slide", "config", other_layers_slide),
-    ("qwen2", "every layer slides", "config", every_block(mask=Sliding(window=WINDOW))),
-    ("qwen2", "query heads tiled over KV heads", "model", tiled_kv_heads),
-    ("qwen3", "QK-norm left out", "model", no_qk_norm),
-    ("qwen3", "QK-norm after the rotation", "model", norm_after_rotation),
-    ("qwen3", "QK-norm without its gains", "state", lambda s: ones("k_norm.weight")(ones("q_norm.weight")(s))),
-    ("qwen3", "gains of q and k swapped", "state", swapped("q_norm", "k_norm")),
-    ("qwen3", "eps of another family", "config", eps(1e-5)),
-    ("qwen3", "rope base of another file", "config", rope(base=10_000.0)),
     ("qwen3-mixed", "the other layers slide", "config", other_layers_slide),
     ("qwen3-mixed", "o bias dropped", "state", zeroed("o_proj.bias")),
 ]
@@ -206,13 +113,3 @@ def test_the_comparison_notices(case, what, kind, change, written, monkeypatch):
     _, ours = capture(model, torch.tensor([prompt()]), taps=present)
     wrong = [d.tap for d in faults(ours, {tap: theirs[tap] for tap in present}, TOLERANCE)]
     assert "logits" in wrong, f"{what}: nobody would notice"
-
-
-def test_the_unchanged_model_passes_the_same_way(written):
-    folder, theirs = written("qwen3")
-    checkpoint = open_folder(folder)
-    model = checkpoint.config.build()
-    model.load_state_dict({name: checkpoint.tensors.read(name) for name in checkpoint.tensors})
-    _, ours = capture(model, torch.tensor([prompt()]), taps=list(theirs))
-    assert not faults(ours, theirs, TOLERANCE)
-    assert isinstance(model.blocks[0].attn.q_norm, RMSNorm)

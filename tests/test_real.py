@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from reference import difference, faults, record
+from recorder import record
+from reference import difference, faults
 
 from model import load
 
