@@ -4,9 +4,15 @@ The Parity page offers them for practice, and the tests prove that the compariso
 at the tap that is named here.
 """
 
-from model.mistakes import classic, gemma, llama
+from model.mistakes import classic, experts, gemma, latent, llama
 from model.mistakes.mistake import Mistake
 
-MISTAKES: tuple[Mistake, ...] = (*llama.MISTAKES, *classic.MISTAKES, *gemma.MISTAKES)
+MISTAKES: tuple[Mistake, ...] = (
+    *llama.MISTAKES,
+    *classic.MISTAKES,
+    *gemma.MISTAKES,
+    *experts.MISTAKES,
+    *latent.MISTAKES,
+)
 
 __all__ = ["MISTAKES", "Mistake"]

@@ -110,7 +110,7 @@ MISTAKES = (
         name="masks of local and global layers exchanged",
         what="Layers are counted from one instead of zero, so that global layers slide and local ones see everything.",
         first_tap="blocks.{i}.attn.hook_attn_scores",
-        families=("gemma2",),
+        families=("gemma2", "gpt_oss"),
         config=_exchanged,
     ),
     Mistake(

@@ -23,9 +23,10 @@ from model.mistakes.parts import OneAhead, PerHead, TiledHeads
 from model.mlp import GLU
 from model.norms import FullPrecisionRMSNorm
 
+EXPERTS, DEEPSEEK = ("mixtral", "qwen3_moe", "llama4_text"), ("deepseek_v2", "deepseek_v3")
 PRE_NORM = ("llama", "mistral", "qwen2", "qwen3", "gemma")
 GROUPED = (*PRE_NORM, "olmo2", "gemma2", "gemma3_text")
-WINDOWED = ("mistral", "qwen2", "gemma2", "gemma3_text")
+WINDOWED = ("mistral", "qwen2", "gemma2", "gemma3_text", "gpt_oss")
 
 
 def _tiled(a: Attention.Config) -> Attention.Config:
@@ -73,49 +74,49 @@ MISTAKES = (
         name="KV heads tiled",
         what="Query heads read KV heads 0, 1, 2, 0, 1, 2, where each KV head belongs to neighbours: 0, 0, 1, 1, 2, 2.",
         first_tap="blocks.{i}.attn.hook_logits",
-        families=GROUPED,
+        families=(*GROUPED, *EXPERTS),
         config=attention(_tiled),
     ),
     Mistake(
         name="norms of a block swapped",
         what="The norm before the MLP stands before attention, and the other way round.",
         first_tap="blocks.{i}.ln1.hook_out",
-        families=(*PRE_NORM, "gpt2"),
+        families=(*PRE_NORM, *EXPERTS, *DEEPSEEK, "gpt2", "gpt_oss"),
         misread=Misread("blocks.*.ln[12].*", traded("ln1", "ln2")),
     ),
     Mistake(
         name="eps of another family",
         what="The norms add 1e-6 where the model was trained with 1e-5, or the reverse.",
         first_tap="blocks.{i}.*hook_scale",
-        families=(*GROUPED, "gpt2", "gptj"),
+        families=(*GROUPED, *EXPERTS, "deepseek_v2", "gpt2", "gptj", "gpt_oss"),
         config=norms(_other_eps),
     ),
     Mistake(
         name="rotary base of another file",
         what="The rotation uses the base 20,000 whatever the file says.",
         first_tap="blocks.{i}.attn.rope.hook_angle",
-        families=(*GROUPED, "gptj"),
+        families=(*GROUPED, *EXPERTS, "gptj", "gpt_oss"),
         config=ropes(lambda rope: replace(rope, base=20_000.0)),
     ),
     Mistake(
         name="pairs of the other layout",
         what="Rotated coordinates are paired as neighbours where the file keeps halves, or the reverse.",
         first_tap="blocks.{i}.attn.hook_rot_q",
-        families=(*GROUPED, "gptj"),
+        families=(*GROUPED, *EXPERTS, "gptj", "gpt_oss"),
         config=ropes(lambda rope: replace(rope, pairing="half" if rope.pairing == "interleaved" else "interleaved")),
     ),
     Mistake(
         name="scaling of the rotation dropped",
         what="The file's rotary scaling (linear, llama3, YaRN, ...) is read as none.",
         first_tap="blocks.{i}.attn.rope.hook_angle",
-        families=("gemma3_text",),
+        families=("gemma3_text", "gpt_oss"),
         config=ropes(lambda rope: replace(rope, scaling=None)),
     ),
     Mistake(
         name="the next token visible",
         what="The causal mask is one step off, so that every token sees the one it is to predict.",
         first_tap="blocks.{i}.attn.hook_attn_scores",
-        families=("llama", "qwen2", "qwen3", "gemma", "olmo2", "gemma2", "gemma3_text", "gpt2", "gptj"),
+        families=("llama", "qwen2", "qwen3", "gemma", "olmo2", "gemma2", "gemma3_text", "gpt2", "gptj", "gpt_oss", *EXPERTS),
         config=masks(lambda mask: OneAhead() if type(mask) is Causal else mask),
     ),
     Mistake(
@@ -157,32 +158,32 @@ MISTAKES = (
         name="final norm without its gain",
         what="The norm before the unembedding divides, and forgets its learned gain.",
         first_tap="ln_final.hook_out",
-        families=(*GROUPED, "gpt2", "gptj"),
+        families=(*GROUPED, *EXPERTS, *DEEPSEEK, "gpt2", "gptj", "gpt_oss"),
         misread=Misread("ln_final.*", no_gain),
     ),
-    _bias("q", "blocks.{i}.attn.hook_q", ("qwen2", "gpt2")),
-    _bias("k", "blocks.{i}.attn.hook_k", ("qwen2",)),  # without a rotation it moves whole rows of logits, and nothing else
-    _bias("v", "blocks.{i}.attn.hook_v", ("qwen2", "gpt2")),
-    _bias("o", "blocks.{i}.*hook_*_out", ("gpt2",)),
+    _bias("q", "blocks.{i}.attn.hook_q", ("qwen2", "gpt2", "gpt_oss")),
+    _bias("k", "blocks.{i}.attn.hook_k", ("qwen2", "gpt_oss")),  # unrotated, it moves whole rows of logits alone
+    _bias("v", "blocks.{i}.attn.hook_v", ("qwen2", "gpt2", "gpt_oss")),
+    _bias("o", "blocks.{i}.*hook_*_out", ("gpt2", "gpt_oss")),
     Mistake(
         name="QK-norm left out",
         what="Queries and keys are rotated as projected.",
         first_tap="blocks.{i}.attn.hook_rot_q",
-        families=("qwen3", "olmo2", "gemma3_text"),
+        families=("qwen3", "qwen3_moe", "olmo2", "gemma3_text"),
         config=attention(lambda a: replace(a, q_norm=None, k_norm=None)),
     ),
     Mistake(
         name="QK-norm after the rotation",
         what="Queries and keys are rotated first and normalised then: the gains meet other coordinates.",
         first_tap="blocks.{i}.attn.hook_rot_q",
-        families=("qwen3", "gemma3_text"),
+        families=("qwen3", "qwen3_moe", "gemma3_text"),
         config=attention(_normed_late),
     ),
     Mistake(
         name="gains of q and k swapped",
         what="The gain of the query norm is used on the keys, and the other way round.",
         first_tap="blocks.{i}.attn.q_norm.hook_out",
-        families=("qwen3", "gemma3_text"),
+        families=("qwen3", "qwen3_moe", "gemma3_text"),
         misread=Misread("*.attn.[qk]_norm.*", traded("q_norm", "k_norm")),
     ),
     Mistake(
