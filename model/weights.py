@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 NO_ALIAS: Mapping[str, str] = MappingProxyType({})
 
+IN_FP32 = ".mlp.correction"  # a choice of experts hangs on differences that 16 bits cannot hold
+
 Source = Callable[[str, tuple[int, ...]], Tensor]  # (parameter name, shape) -> its value on the CPU
 
 
@@ -53,7 +55,8 @@ class WeightStore:
             return self.parent.get(name, shape)
         with self._lock:
             if (name, shape) not in self._kept:
-                value = self.source(name, shape).to(self.device, self.dtype)
+                dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
+                value = self.source(name, shape).to(self.device, dtype)
                 self._kept[name, shape] = nn.Parameter(value, requires_grad=False)
             return self._kept[name, shape]
 
