@@ -15,10 +15,6 @@ class KVCache:
         self.length = 0  # tokens read by finished passes: where the next pass must start
         self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
-    def same_document(self, rows: slice) -> Tensor:
-        """-> bool [query_pos, key_pos] of these query rows."""
-        return self.documents[self.positions[rows]][:, None] == self.documents[None, :]
-
     def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """k, v of the new tokens [batch, pos, kv_head, d_head] -> of every token so far [batch, key_pos, kv_head, d_head]."""
         if attention in self._kept:
