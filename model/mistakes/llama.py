@@ -144,14 +144,14 @@ MISTAKES = (
         name="gate and up swapped",
         what="The activation is applied to the linear branch.",
         first_tap="blocks.{i}.mlp.hook_pre",
-        families=GROUPED,
+        families=(*GROUPED, "palm"),
         misread=Misread("blocks.*.mlp.*_proj.*", traded("gate_proj", "up_proj")),
     ),
     Mistake(
         name="gate without its activation",
         what="The gate multiplies as it is, without SiLU or GELU.",
         first_tap="blocks.{i}.mlp.hook_act",
-        families=GROUPED,
+        families=(*GROUPED, "palm"),
         config=blocks(lambda b: replace(b, mlp=replace(b.mlp, activation="identity")) if isinstance(b.mlp, GLU.Config) else b),
     ),
     Mistake(
