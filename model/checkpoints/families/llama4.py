@@ -73,7 +73,8 @@ def _temperature(fields: Fields) -> Temperature.Config | None:
 
 def _rotates(fields: Fields, layers: int) -> list[bool]:
     """no_rope_layers says 1 for a layer that rotates, in spite of its name; without it, every fourth layer does not."""
-    listed, every = fields.raw("no_rope_layers"), fields.whole("no_rope_layer_interval", 1 << 10, 4, "what llama4 defaults to")
+    listed, name = fields.raw("no_rope_layers"), "no_rope_layer_interval"
+    every = 4 if fields.raw(name) is None else fields.whole(name, 1 << 10)
     if not listed:
         return [(i + 1) % every != 0 for i in range(layers)]
     if not isinstance(listed, list) or len(listed) < layers or any(i not in (0, 1) for i in listed):
