@@ -1,6 +1,7 @@
 """Configs made for a test: a valid one with some fields changed, and the refusal that a bad one must give."""
 
 import pytest
+from designs import DESIGNS, design_json
 from reference import SIZES
 
 from model.checkpoints.families import config_of
@@ -17,8 +18,8 @@ LLAMA31 = {
 
 def values(model_type="llama", without=(), **changes):
     """A valid config.json with some fields changed or left out."""
-    whole = {"model_type": model_type, **SIZES, **changes}
-    return {key: value for key, value in whole.items() if key not in without}
+    whole = design_json(model_type) if str(model_type) in DESIGNS else {"model_type": model_type, **SIZES}
+    return {key: value for key, value in whole.items() if key not in without} | changes
 
 
 def config(model_type="llama", without=(), **changes):
