@@ -72,6 +72,19 @@ def listed(names, limit: int = 6) -> str:
 def read_json(path: Path, largest: int) -> dict:
     """The object in a JSON file. Refuses NaN, Infinity, a key given twice, and anything that is not an object."""
     where = f"{path.parent.name}/{path.name}"
+    if not path.is_file():  # a pipe or a device would block here for ever
+        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
+    if (size := path.stat().st_size) > largest:
+        raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {largest:,}: this is some other file")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BlockscopeError(f"{where} cannot be read: {error.strerror}") from None
+    return parse_json(data, where)
+
+
+def parse_json(data: bytes, where: str, remedy: str = "download it again") -> dict:
+    """The object in a JSON text, with the refusals of `read_json`; `where` names it, `remedy` ends an error."""
 
     def pairs(items: list[tuple[str, object]]) -> dict:
         seen = dict(items)
@@ -83,24 +96,17 @@ def read_json(path: Path, largest: int) -> dict:
     def constant(name: str) -> None:
         raise BlockscopeError(f"{where} holds {name}, which is not JSON; write a number or null")
 
-    if not path.is_file():  # a pipe or a device would block here for ever
-        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
-    if (size := path.stat().st_size) > largest:
-        raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {largest:,}: this is some other file")
     try:
-        value = json.loads(path.read_bytes().decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
+        value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except BlockscopeError:
         raise
     except (UnicodeDecodeError, RecursionError):
-        raise BlockscopeError(f"{where} is not JSON text; download the file again") from None
+        raise BlockscopeError(f"{where} is not JSON text; {remedy}") from None
     except json.JSONDecodeError as error:
-        raise BlockscopeError(
-            f"{where} is not valid JSON (line {error.lineno}, column {error.colno}: {error.msg}); download it again"
-        ) from None
+        at = f"line {error.lineno}, column {error.colno}: {error.msg}"
+        raise BlockscopeError(f"{where} is not valid JSON ({at}); {remedy}") from None
     except ValueError:  # a whole number with more digits than Python will read
         raise BlockscopeError(f"{where} holds a number too long to read; correct it") from None
-    except OSError as error:
-        raise BlockscopeError(f"{where} cannot be read: {error.strerror}") from None
     if not isinstance(value, dict):
         raise BlockscopeError(f"{where} holds {shown(value)}; expected an object {{...}} with the model's settings")
     return value
