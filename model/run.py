@@ -15,12 +15,13 @@ from model.identities import Identity, check
 from model.kept import ByteLRU
 from model.lm import Decoder
 from model.place import KVCache, Place
+from model.presets import PRESETS
 from model.reduce import reduction
 from model.surgery import change, read
 from model.taps import Collect, Recorder, recording, require_fired, select, taps_of
 from model.tokens import Tokenizer
 from model.view import Request, View
-from model.weights import WeightStore
+from model.weights import WeightStore, seeded
 
 CAPTURE_LIMIT = 4 << 30  # bytes that one capture() may hold unless the caller says otherwise
 
@@ -71,6 +72,11 @@ class LM:
     @cached_property
     def parameters(self) -> int:
         return count_config(self.config).parameters
+
+    @property
+    def random(self) -> bool:
+        """Whether these weights are a preset's random ones, which nobody trained."""
+        return self.source in PRESETS
 
     @property
     def qk_norm(self) -> str:
@@ -266,24 +272,32 @@ class LM:
     def cost(self, tokens: int) -> Cost:
         return cost(self.config, tokens, self.dtype.itemsize)
 
-    def variant(self, qk_norm: str | None = None, **changes: str) -> "LM":
-        """The model as loaded with the parts named in model.surgery.CHANGES changed, e.g. variant(window="64").
+    def variant(self, qk_norm: str | None = None, layers: range | None = None, **changes: str) -> "LM":
+        """The model as loaded with the parts named in model.surgery.CHANGES changed, in all blocks or in those of `layers`.
 
         Every weight that both have is the same memory; `invented` names those that the checkpoint lacks (unit gains,
-        zero biases and sinks, matrices seeded by name). Nothing changed: the model as loaded itself.
+        zero biases and sinks, matrices seeded by name). Nothing changed: the model as loaded itself. Random weights may
+        change their shape, a checkpoint's matrices may not.
         """
         changes |= {} if qk_norm is None else {"qk_norm": qk_norm}
         if self is not self.original:
-            return self.original.variant(**changes)
-        config = change(self.config, changes)
+            return self.original.variant(layers=layers, **changes)
+        config = change(self.config, changes, layers)
         if config == self.config:
             return self
         with torch.device("meta"):
             new = {name: tuple(p.shape) for name, p in config.build().named_parameters()}
         old = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
         invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
+        for name in () if self.random else invented:
+            if name in old and len(new[name]) > 1:
+                raise BlockscopeError(
+                    f"{name} is {list(old[name])} in these weights and would have to be {list(new[name])}: "
+                    "choose a preset, whose random weights can be drawn in any shape"
+                )
+        store = self.store.derive(invented, self.store.source if self.random else seeded)
         return LM(
-            config, self.store.derive(invented), name=self.name, source=self.source, tokenizer=self.tokenizer,
+            config, store, name=self.name, source=self.source, tokenizer=self.tokenizer,
             report=self.report, invented=invented, memory=self._memory, original=self,
         )  # fmt: skip
 

@@ -30,6 +30,7 @@ class Change:
     read: Callable[[BlockConfig], str]
     write: Callable[[BlockConfig, str], BlockConfig]
     free: bool = False
+    resizes: bool = False  # matrices change their shape, so only random weights can follow
 
 
 def _norms(block: BlockConfig) -> dict[str, NormConfig]:
@@ -158,6 +159,19 @@ def _write_biases(block: BlockConfig, value: str) -> BlockConfig:
     return replace(block, mlp=replace(block.mlp, bias=value == "on")) if isinstance(block.mlp, MLPConfig) else block
 
 
+def _write_kv_heads(block: BlockConfig, value: str) -> BlockConfig:
+    attn, heads = _attention(block), _whole(value)
+    if attn.k_norm is not None and attn.qk_norm_over == "projection":
+        attn = replace(attn, k_norm=replace(attn.k_norm, d=heads * attn.d_head), n_kv_heads=heads)
+    return replace(block, attn=replace(attn, n_kv_heads=heads))
+
+
+def _write_d_mlp(block: BlockConfig, value: str) -> BlockConfig:
+    if not isinstance(block.mlp, MLPConfig):
+        raise BlockscopeError("this block has a mixture of experts; choose a model with one MLP a block")
+    return replace(block, mlp=replace(block.mlp, d_mlp=_whole(value)))
+
+
 ON_OFF = ("on", OFF)
 CHANGES: dict[str, Change] = {
     "qk_norm": Change("QK-norm", (OFF, "head", "projection"), _read_qk_norm, _write_qk_norm),
@@ -184,6 +198,13 @@ CHANGES: dict[str, Change] = {
         lambda b, v: _attn(b, sink=v == "on"),
     ),
     "biases": Change("biases", ON_OFF, _read_biases, _write_biases),
+    "kv_heads": Change(
+        "KV heads", ("1",), lambda b: str(getattr(b.attn, "n_kv_heads", b.attn.n_heads)), _write_kv_heads,
+        free=True, resizes=True,
+    ),
+    "d_mlp": Change(
+        "MLP width", ("64", "256", "1024"), lambda b: str(getattr(b.mlp, "d_mlp", OFF)), _write_d_mlp, free=True, resizes=True,
+    ),
 }  # fmt: skip
 
 
@@ -192,24 +213,36 @@ def read(config: Decoder.Config, name: str) -> str:
     return CHANGES[name].read(config.blocks[0])
 
 
-def change(config: Decoder.Config, changes: Mapping[str, str]) -> Decoder.Config:
-    """The same model with each named part changed in every block; the values are those of CHANGES.
+def change(config: Decoder.Config, changes: Mapping[str, str], layers: range | None = None) -> Decoder.Config:
+    """The same model with each named part changed in every block, or in those of `layers`; the values are those of CHANGES.
 
     A part that was not there before is new: its weights are not in any checkpoint. A change that a block already has
     leaves that block as it is.
     """
+    layers = range(config.n_layers) if layers is None else layers
+    if not layers or layers[0] < 0 or layers[-1] >= config.n_layers:
+        raise BlockscopeError(f"layers {span(layers)} do not lie within 0–{config.n_layers - 1}, the layers of this model")
     for name, value in changes.items():
         if name not in CHANGES:
             raise BlockscopeError(f"there is no part {name!r} to change; there are {', '.join(CHANGES)}")
         part = CHANGES[name]
         if value not in part.choices and not (part.free and value != OFF):
             raise BlockscopeError(f"{part.title} must be one of {', '.join(part.choices)}, got {value!r}")
-        blocks = tuple(b if part.read(b) == value else part.write(b, value) for b in config.blocks)
+        blocks = tuple(
+            part.write(b, value) if i in layers and part.read(b) != value else b for i, b in enumerate(config.blocks)
+        )
         config = replace(config, blocks=blocks)
     return config
 
 
+def span(layers: range) -> str:
+    """range(8, 30) -> "8–29"."""
+    return f"{layers[0]}–{layers[-1]}" if len(layers) > 1 else str(layers[0]) if layers else "none"
+
+
 def summary(original: Decoder.Config, changed: Decoder.Config) -> list[str]:
-    """One phrase per part that differs, e.g. "QK-norm off -> head"."""
-    pairs = {c.title: (c.read(original.blocks[0]), c.read(changed.blocks[0])) for c in CHANGES.values()}
-    return [f"{title} {old} → {new}" for title, (old, new) in pairs.items() if old != new]
+    """One phrase per part that differs, e.g. "QK-norm off → head", read in the first block that differs."""
+    pairs = zip(original.blocks, changed.blocks, strict=False)
+    old, new = next((pair for pair in pairs if pair[0] != pair[1]), (original.blocks[0], changed.blocks[0]))
+    both = {c.title: (c.read(old), c.read(new)) for c in CHANGES.values()}
+    return [f"{title} {was} → {now}" for title, (was, now) in both.items() if was != now]

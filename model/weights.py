@@ -73,6 +73,6 @@ class WeightStore:
                         part._parameters[leaf] = self.get(alias.get(name, name), tuple(parameter.shape))
         return module
 
-    def derive(self, invented: Collection[str]) -> "WeightStore":
-        """A store that reads through this one, except that the names `invented` are its own, drawn by `seeded`."""
-        return WeightStore(seeded, self.device, self.dtype, self, frozenset(invented))
+    def derive(self, invented: Collection[str], source: Source = seeded) -> "WeightStore":
+        """A store that reads through this one, except that the names `invented` are its own, drawn by `source`."""
+        return WeightStore(source, self.device, self.dtype, self, frozenset(invented))
