@@ -235,3 +235,18 @@ def test_a_cache_keeps_the_latent_and_not_the_heads():
     model(torch.zeros(1, 9, dtype=torch.long), cache=cache)
     assert cache.nbytes == 9 * 4 * sum(block.attn.cached_per_token for block in config.blocks)
     assert Place.of(torch.zeros(1, 1), cache).start == 9
+
+
+def test_llama_3_scaling_without_a_ramp_is_a_step():
+    """Llama 4 Scout: both factors 1, so pairs that turn at least once in 8192 positions are kept, and the others divided."""
+    from transformers import AutoConfig
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+    rope = PRESETS["llama4-scout"].blocks[0].attn.rope
+    settings = {"rope_type": "llama3", "rope_theta": 500_000.0, "factor": 16.0, "low_freq_factor": 1.0}
+    settings |= {"high_freq_factor": 1.0, "original_max_position_embeddings": 8192}
+    theirs, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.for_model("llama4_text", rope_parameters=settings))
+    ours, magnitude = rope.frequencies()
+    assert magnitude == 1.0 and torch.allclose(ours, theirs, rtol=1e-6, atol=0)
+    ratios = (ours / rope.unscaled()).tolist()
+    assert {round(r, 6) for r in ratios} == {1.0, 0.0625} and ratios == sorted(ratios, reverse=True)

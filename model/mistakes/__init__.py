@@ -4,14 +4,16 @@ The Parity page offers them for practice, and the tests prove that the compariso
 at the tap that is named here.
 """
 
-from model.mistakes import classic, experts, gemma, latent, llama
+from model.mistakes import classic, experts, gemma, latent, llama, routing, scores
 from model.mistakes.mistake import Mistake
 
 MISTAKES: tuple[Mistake, ...] = (
     *llama.MISTAKES,
     *classic.MISTAKES,
     *gemma.MISTAKES,
+    *routing.MISTAKES,
     *experts.MISTAKES,
+    *scores.MISTAKES,
     *latent.MISTAKES,
 )
 

@@ -19,7 +19,11 @@ def latent(change: Callable[[MLA.Config], MLA.Config]) -> Change:
 
 
 def _attn(config: Decoder.Config, name: str) -> MLA.Config:
-    return config.blocks[int(name.split(".")[1])].attn
+    """The latent attention that a parameter belongs to; KeyError for any other, which the mistake does not fit."""
+    attn = config.blocks[int(name.split(".")[1])].attn
+    if not isinstance(attn, MLA.Config):
+        raise KeyError(name)
+    return attn
 
 
 def _rotary_first(read: Read, name: str, config: Decoder.Config) -> Tensor:

@@ -1,8 +1,10 @@
 """What a mistake is: a wrong configuration (perhaps with a wrong part in it), or parameters that are read wrongly."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -52,8 +54,10 @@ class Mistake:
 
     def fits(self, config: Decoder.Config) -> bool:
         """Whether this model has what the mistake gets wrong, and every parameter that the mistaken model needs."""
-        right, wrong = parameters(config), parameters(self.config(config))
-        if self.config(config) == config and not (self.misread and any(map(self.misread.hits, right))):
+        config = replace(config, blocks=tuple(dict.fromkeys(config.blocks)))  # one block of each kind is enough
+        changed = self.config(config)
+        right, wrong = parameters(config), parameters(changed)
+        if changed == config and not (self.misread and any(map(self.misread.hits, right))):
             return False
         read = self.read(right.__getitem__, config)
         try:
@@ -62,10 +66,11 @@ class Mistake:
             return False
 
 
-def parameters(config: Decoder.Config) -> dict[str, Tensor]:
+@lru_cache(maxsize=4)
+def parameters(config: Decoder.Config) -> Mapping[str, Tensor]:
     """Every parameter, without memory."""
     with torch.device("meta"):
-        return dict(config.build().named_parameters(remove_duplicate=False))
+        return MappingProxyType(dict(config.build().named_parameters(remove_duplicate=False)))
 
 
 # ---- changes of a configuration -------------------------------------------------------------------------------------
