@@ -32,12 +32,16 @@ def _exact(block):
     return replace(block, mlp=replace(block.mlp, activation=other[block.mlp.activation])) if gated else block
 
 
-def _exchanged(config):
-    """Layers of the one kind get the attention of the other."""
-    kinds = {isinstance(b.attn.mask, Sliding): b.attn for b in config.blocks if isinstance(b.attn, Attention.Config)}
-    if len(kinds) < 2:
-        return config
-    return attention(lambda a: kinds[not isinstance(a.mask, Sliding)])(config)
+def _exchanged(turn_alike: bool):
+    """Layers of the one kind get the attention of the other, in models whose kinds turn alike, or do not."""
+
+    def change(config):
+        kinds = {isinstance(b.attn.mask, Sliding): b.attn for b in config.blocks if isinstance(b.attn, Attention.Config)}
+        if len(kinds) < 2 or (kinds[True].rope == kinds[False].rope) != turn_alike:
+            return config
+        return attention(lambda a: kinds[not isinstance(a.mask, Sliding)])(config)
+
+    return change
 
 
 def _one_rotation(config):
@@ -111,14 +115,14 @@ MISTAKES = (
         what="Layers are counted from one instead of zero, so that global layers slide and local ones see everything.",
         first_tap="blocks.{i}.attn.hook_attn_scores",
         families=("gemma2", "gpt_oss"),
-        config=_exchanged,
+        config=_exchanged(turn_alike=True),
     ),
     Mistake(
         name="local and global layers exchanged",
         what="Layers are counted from one instead of zero: global ones slide and turn as local ones do, and the reverse.",
         first_tap="blocks.{i}.attn.rope.hook_angle",
         families=("gemma3_text",),
-        config=_exchanged,
+        config=_exchanged(turn_alike=False),
     ),
     Mistake(
         name="one rotation for all layers",

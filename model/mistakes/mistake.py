@@ -57,7 +57,7 @@ class Mistake:
         config = replace(config, blocks=tuple(dict.fromkeys(config.blocks)))  # one block of each kind is enough
         changed = self.config(config)
         right, wrong = parameters(config), parameters(changed)
-        if changed == config and not (self.misread and any(map(self.misread.hits, right))):
+        if changed == config and (self.config is not unchanged or not any(map(self.misread.hits, right))):
             return False
         read = self.read(right.__getitem__, config)
         try:
