@@ -136,7 +136,7 @@ def test_gpt2_positions_are_as_many_as_its_context():
 
 
 def test_gpt2_scales_of_attention():
-    scales = [[b.attn.scale for b in config("gpt2", **changes).blocks] for changes in (
+    scales = [[b.attn.logit_scale for b in config("gpt2", **changes).blocks] for changes in (
         {}, {"scale_attn_weights": False}, {"scale_attn_by_inverse_layer_idx": True},
     )]  # fmt: skip
     root = 7**-0.5

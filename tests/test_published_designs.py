@@ -3,6 +3,7 @@
 import pytest
 from configs import attn
 
+from model import PRESETS
 from model.checkpoints.families import config_of
 from model.errors import BlockscopeError
 from model.masks import Sliding
@@ -68,6 +69,11 @@ PUBLISHED = {  # (layers, heads, KV heads, head width, context) as the model car
         },
     ),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_files_are_the_presets(name):
+    assert config_of(COMMON | PUBLISHED[name][1])[0] == PRESETS[name]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -21,7 +21,7 @@ HEADS, LAYERS = ("n_head", "num_attention_heads"), ("n_layer", "num_hidden_layer
 def gpt2(fields: Fields) -> Decoder.Config:
     d_model, n_heads, d_head = width_and_heads(fields)
     layers, context = size(fields, spelled(fields, *LAYERS)), context_of(fields)
-    scale = d_head**-0.5 if fields.flag("scale_attn_weights", True) else 1.0
+    scale = None if fields.flag("scale_attn_weights", True) else 1.0
     deeper_is_flatter = fields.flag("scale_attn_by_inverse_layer_idx")
     if fields.flag("reorder_and_upcast_attn"):
         fields.note("reorder_and_upcast_attn is not read: it changes the rounding of attention in 16 bits, nothing else")
@@ -36,7 +36,7 @@ def gpt2(fields: Fields) -> Decoder.Config:
                 n_kv_heads=n_heads,
                 d_head=d_head,
                 rope=None,
-                scale=scale / (i + 1) if deeper_is_flatter else scale,
+                scale=(scale or d_head**-0.5) / (i + 1) if deeper_is_flatter else scale,
                 qkv_bias=True,
                 o_bias=True,
             ),
