@@ -1,14 +1,19 @@
 """config.json of GPT-2, GPT-J and OLMo 2 -> model config; and what all designs beside Llama's have in common."""
 
+import copy
 import json
+import math
+import random
 
 import pytest
 from configs import LLAMA31, attn, config, notes, refusal, values
 from designs import DESIGNS, design_json, new_spelling
 
 from model.block import OutputNorm, Parallel, PreNorm, Sandwich
+from model.checkpoints import save_folder
 from model.checkpoints.families import config_of
 from model.embedding import LearnedPositions
+from model.errors import BlockscopeError
 from model.mlp import MLP
 from model.norms import FullPrecisionRMSNorm, LayerNorm, OffsetRMSNorm
 from model.positions import FullPrecisionRope
@@ -179,6 +184,59 @@ def test_fields_of_other_designs_are_refused_by_name(kind):
 @pytest.mark.parametrize("case", DESIGNS)
 def test_what_transformers_saves_reads_as_what_it_was_values(case, tmp_path):
     assert config_of(new_spelling(case, tmp_path))[0] == config_of(json.loads(json.dumps(design_json(case))))[0]
+
+
+ODD = [
+    None,
+    True,
+    False,
+    0,
+    -1,
+    3,
+    1 << 70,
+    0.5,
+    1e308,
+    math.nan,
+    "",
+    "x",
+    "gelu",
+    [],
+    [1],
+    {},
+    [None] * 3,
+    ["full_attention"] * 4,
+]
+ODD += [{"rope_type": "yarn"}, {"full_attention": {}}, {"sliding_attention": {"rope_theta": "1"}}, {"full_attention": [1]}]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_any_value_in_any_field_opens_or_is_refused_in_one_sentence(kind):
+    dice = random.Random(kind)
+    names = [
+        *values(kind),
+        "rope_parameters",
+        "rope_scaling",
+        "rope_local_base_freq",
+        "layer_types",
+        "hidden_activation",
+        "n_ctx",
+    ]
+    names += ["sliding_window_pattern", "n_inner", "rotary", "hidden_size", "attention_bias", "final_logit_softcapping"]
+    for _ in range(500):
+        given = values(kind)
+        for name in dice.sample(names, dice.randint(1, 3)):
+            given[name] = copy.deepcopy(dice.choice(ODD))
+        try:
+            config_of(given)
+        except BlockscopeError as error:
+            assert str(error) and "\n" not in str(error) and len(str(error)) < 400
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_designs_that_saving_has_no_words_for_are_refused_before_a_file_is_written(kind, tmp_path):
+    with pytest.raises(BlockscopeError, match="no Hugging Face model_type"):
+        save_folder(tmp_path / "out", config(kind), {})
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_list_of_types_is_said():

@@ -6,7 +6,7 @@ Its files keep each matrix input first (Conv1D) and q, k and v in one: c_attn [d
 from model.attention import Attention
 from model.block import PreNorm
 from model.checkpoints.families.common import Family, activation, norm_eps, size, spelled
-from model.checkpoints.fields import Fields
+from model.checkpoints.fields import Fields, shown
 from model.checkpoints.recipes import Part, Turned, table
 from model.embedding import LearnedPositions
 from model.lm import Decoder
@@ -70,7 +70,7 @@ def context_of(fields: Fields) -> int:
     name = spelled(fields, *CONTEXT)
     context = size(fields, name)
     if (old := fields.raw("n_ctx")) is not None and old != context:
-        raise fields.fail(f"{name} is {context} but n_ctx is {old!r}; they mean the same: keep one")
+        raise fields.fail(f"{name} is {context} but n_ctx is {shown(old)}; they mean the same: keep one")
     return context
 
 
