@@ -80,7 +80,7 @@ class Scores(nn.Module):
     def tiles(self, q: Tensor, place: Place) -> Iterator[Tile]:
         """Query rows so few at a time that the logits of a tile stay under TILE_BYTES."""
         batch, total, heads, _ = q.shape
-        rows = max(1, TILE_BYTES // (4 * batch * heads * place.length))
+        rows = max(1, TILE_BYTES // (4 * max(batch, 1) * heads * place.length))
         keys = place.key_positions
         for first in range(0, total, rows):
             at = slice(first, min(first + rows, total))

@@ -1,133 +1,155 @@
-"""The block as a graph, read off its module tree: which nodes there are, which taps each shows, and what feeds what.
+"""The block as a graph: which nodes there are and which taps each shows, off its module tree; what feeds what, off a run.
 
-Nothing is placed by hand for a model: children come in the order in which the block defines them, and PARTS only says
-how a tap or a slot that exists in many architectures is called and how wide it stands. What it does not know is drawn
-all the same, under its own name. Lanes are sixths of the width: q, k and v run side by side, v past the rotation.
+Nothing is placed by hand for a model: model.flow runs the block on an empty batch and says what each tap was made from, so
+a norm stands where the forward has it. Nodes come in rows, each below what feeds it, in the lanes that PARTS gives them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+import torch
 from torch import nn
 
+from model.block import BlockConfig
+from model.flow import flow
 from model.norms import NORMS
-from model.positions import Rope
-from model.taps import Tap, taps_of
+from model.taps import Absent, Tap, taps_of
+from viz.parts import ALL, FOLLOWS, LANES, PARTS, Around, Lanes, Part, part_of
 
-ALL = (0, 6)
-
-
-@dataclass(frozen=True)
-class Part:
-    """A node's id, its label, its lanes (first, past last), what kind of node it is and whether its numbers count."""
-
-    id: str
-    label: str
-    lanes: tuple[int, int] = ALL
-    kind: str = "attention"
-    shown: bool = True
-
-
-QK = (0, 4)  # the lanes of q and k; v keeps the last third to itself
-PARTS = {  # by the last word of a tap's or a slot's name: the same name means the same in every architecture
-    "hook_resid_pre": Part("resid_pre", "resid_pre", kind="residual"),
-    "hook_resid_mid": Part("resid_mid", "resid_mid", kind="residual"),
-    "hook_resid_post": Part("resid_post", "resid_post", kind="residual"),
-    "hook_attn_out": Part("attn_out", "W_o → add", kind="residual"),
-    "hook_mlp_out": Part("mlp_out", "W_down → add", kind="residual"),
-    "hook_q": Part("q", "q", (0, 2)),
-    "hook_k": Part("k", "k", (2, 4)),
-    "hook_v": Part("v", "v", (4, 6)),
-    "q_norm": Part("qk_norm", "QK-norm", QK, "norm"),
-    "k_norm": Part("qk_norm", "QK-norm", QK, "norm"),
-    "rope": Part("rope", "RoPE", QK, "rope", shown=False),
-    "hook_rot_q": Part("rope", "RoPE", QK, "rope"),
-    "hook_rot_k": Part("rope", "RoPE", QK, "rope"),
-    "hook_cache_k": Part("rope", "RoPE", QK, "rope", shown=False),
-    "hook_cache_v": Part("v", "v", (4, 6), shown=False),
-    "hook_logits": Part("logits", "q · k, scaled", QK),
-    "hook_capped": Part("capped", "soft-cap", QK),
-    "hook_attn_scores": Part("pattern", "softmax", QK, shown=False),
-    "hook_pattern": Part("pattern", "softmax", QK),
-    "hook_sink": Part("pattern", "softmax", QK, shown=False),
-    "hook_z": Part("z", "pattern · v"),
-    "hook_pre": Part("gate", "gate", (0, 3), "mlp"),
-    "hook_act": Part("act", "SiLU(gate)", (0, 3), "mlp"),
-    "hook_pre_linear": Part("up", "up", (3, 6), "mlp"),
-    "hook_post": Part("post", "SiLU(gate) × up", kind="mlp"),
-}
+LONG = 14  # letters of a class name that a node has room for
 
 
 @dataclass
 class Node:
-    """One box, or with `stream` one state of the residual stream. `taps` are paths below it; `shown` give its numbers."""
+    """One box, or with `stream` one state of the residual stream. `taps` are paths in the block; `shown` give its numbers."""
 
     id: str
     label: str
     kind: str
-    lanes: tuple[int, int]
+    lanes: Lanes
     taps: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     meaning: str = ""
     off: bool = False  # an empty slot: drawn dashed
     stream: bool = False
+    spine: bool = False  # the stream passes through it: a norm after the add
     adds: bool = False  # its output is added to the stream
+    beside: str = ""  # the node whose row it shares
     row: int = 0
-    reads: list[str] = field(default_factory=list)  # ids of the nodes that feed it; none: the stream does
+    reads: list[str] = field(default_factory=list)  # ids of the nodes that feed it
 
 
-def graph(block: nn.Module) -> list[Node]:
+def graph(config: BlockConfig) -> list[Node]:
     """The nodes of a block in reading order, placed in rows and joined to what feeds them."""
+    with torch.device("meta"):
+        block = config.build()
+    pieces = dict(_pieces(block))
+    reads = flow(config, {path for path, piece in pieces.items() if not isinstance(piece, Tap)})
+    taps = taps_of(block)
     nodes: dict[str, Node] = {}
-    for path, module in _pieces(block):
-        leaf = path.rpartition(".")[2]
-        part = PARTS.get(leaf) or _unknown(path, module)
-        node = nodes.setdefault(part.id, Node(part.id, part.label, part.kind, part.lanes))
-        found = [path] if isinstance(module, Tap) else [f"{path}.{name}" for name in taps_of(module)]
-        node.taps += found
-        if isinstance(module, Tap):
-            node.shown += found if part.shown else []
-            node.stream |= leaf.startswith("hook_resid_")
-            node.adds |= leaf.endswith("_out") and path == leaf
-            node.meaning = node.meaning or module.meaning
-        elif isinstance(module, nn.Identity):
-            node.off, node.label, node.meaning = True, f"{part.label} off", "an empty slot: q and k pass unchanged"
-        elif type(module) in NORMS.values():
-            node.shown.append(f"{path}.hook_out")
-            node.meaning = module.hook_out.meaning
-    return _placed(list(nodes.values()))
+    owner: dict[str, str] = {}  # tap or slot -> id of its node
+    for path in reads:
+        if path in pieces:
+            part = _part(path, pieces[path], block, taps, [owner[name] for name in reads[path]])
+            _join(nodes, part, path, pieces[path])
+            owner |= dict.fromkeys([path, *(f"{path}.{name}" for name in taps_of(pieces[path]))], part.id)
+        elif path not in owner:  # a tap inside a slot that has not been left yet, such as a norm's
+            slot = next(p for p in pieces if path.startswith(f"{p}."))
+            owner[path] = _part(slot, pieces[slot], block, taps, []).id
+    for path, sources in reads.items():
+        node = nodes[owner[path]]
+        fed = (owner[name] for name in sources if owner[name] != node.id)
+        node.reads += [name for name in dict.fromkeys(fed) if name not in node.reads]
+    _find_spine(nodes)
+    return _placed(nodes)
 
 
 def _pieces(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """What a node can be made of, in definition order: taps, norms, rotations and empty slots; other modules are entered."""
+    """What a node can be made of: taps, and slots with a name in PARTS or a norm in them; other modules are entered."""
     for name, child in module.named_children():
-        path = f"{prefix}{name}"
-        slot = isinstance(child, nn.Identity) and name in PARTS  # an empty slot is drawn where its part has a place
-        if slot or isinstance(child, Tap | Rope) or type(child) in NORMS.values():
+        path, has_taps = f"{prefix}{name}", any(True for _ in taps_of(child))
+        slot = name in PARTS and (has_taps or isinstance(child, nn.Identity))  # an empty one is drawn where it has a place
+        if slot or isinstance(child, Tap) or type(child) in NORMS.values():
             yield path, child
-        elif any(True for _ in taps_of(child)):
+        elif has_taps:
             yield from _pieces(child, f"{path}.")
 
 
-def _unknown(path: str, module: nn.Module) -> Part:
-    name = path.replace("hook_", "")
-    if type(module) in NORMS.values():
-        return Part(name, type(module).__name__, kind="norm")
-    return Part(name, name.replace("_", " ").replace(".", " "), kind="other")
+def _part(path: str, piece: nn.Module, block: nn.Module, taps: Iterable[str], fed_by: list[str]) -> Part:
+    parent, _, _ = path.rpartition(".")
+    at = block.get_submodule(parent)
+    siblings = [name for name, child in at.named_children() if not isinstance(child, Absent)]
+    part = part_of(path, Around(piece, at, siblings, taps))
+    if part is FOLLOWS and fed_by:
+        return Part(fed_by[0], "", shown=False)
+    if part is None or part is FOLLOWS:
+        name = path.replace("hook_", "")
+        kind = "norm" if type(piece) in NORMS.values() else "other"
+        return Part(name, "" if kind == "norm" else name.replace("_", " ").replace(".", " "), ALL, kind)
+    return part
 
 
-def _placed(nodes: list[Node]) -> list[Node]:
-    """Give each node the first row in which its lanes are free below what feeds them; what joins the stream ends all lanes."""
-    last: list[Node | None] = [None] * 6  # the lowest node in each lane since the stream was last read
+def _join(nodes: dict[str, Node], part: Part, path: str, piece: nn.Module) -> None:
+    """Add a tap or slot to the node that its part names."""
+    label = part.label or _short(type(piece).__name__)
+    node = nodes.setdefault(part.id, Node(part.id, label, part.kind, part.lanes, beside=part.beside))
+    node.taps += [path] if isinstance(piece, Tap) else [f"{path}.{name}" for name in taps_of(piece)]
+    if isinstance(piece, Tap):
+        node.shown += [path] if part.shown else []
+        node.stream |= path.startswith("hook_resid_")
+        node.meaning = node.meaning or piece.meaning
+    elif isinstance(piece, nn.Identity):
+        node.off, node.label, node.meaning = True, f"{label} off", "an empty slot: q and k pass unchanged"
+    elif type(piece) in NORMS.values():
+        node.shown.append(f"{path}.hook_out")
+        node.meaning = f"{type(piece).__name__}: {piece.hook_out.meaning}"
+    else:
+        found = taps_of(piece)
+        node.shown += [f"{path}.{name}" for name in found] if part.shown else []
+        node.meaning = node.meaning or next(iter(found.values())).meaning
+
+
+def _short(name: str) -> str:
+    """A class name; of a long one only the kind of norm that it is."""
+    return name if len(name) <= LONG else next((kind for kind in ("RMSNorm", "LayerNorm") if name.endswith(kind)), name)
+
+
+def _find_spine(nodes: dict[str, Node]) -> None:
+    """What the stream passes through, from its states backwards; what joins it there is added."""
+    ahead = [node for node in nodes.values() if node.stream]
+    while ahead:
+        node = ahead.pop()
+        before = [nodes[name] for name in node.reads]
+        bare = [n for n in before if n.stream]
+        if bare:
+            for source in before:
+                source.adds |= not source.stream
+        elif len(before) == 1 and not before[0].adds:
+            before[0].spine = True
+            ahead.append(before[0])
+
+
+def _in_order(nodes: dict[str, Node]) -> Iterator[Node]:
+    """As they fire, but none before what feeds it: a node of several taps waits for the last one's source."""
+    waiting, done = list(nodes.values()), set()
+    while waiting:
+        ready = next((node for node in waiting if done.issuperset(node.reads)), waiting[0])
+        waiting.remove(ready)
+        done.add(ready.id)
+        yield ready
+
+
+def _placed(nodes: dict[str, Node]) -> list[Node]:
+    """Give each node the first row in which its lanes are free below what feeds them; below what joins the stream, all are."""
+    last: list[int] = [-1] * LANES  # the lowest row taken in each lane
     floor = 0
-    for node in nodes:
-        lanes = range(*node.lanes)
-        above = [last[i] for i in lanes if last[i] is not None]
-        node.row = max([floor, *(n.row + 1 for n in above)])
-        if not node.stream:
-            node.reads = list(dict.fromkeys(n.id for n in above))
-            for i in lanes:
-                last[i] = node
-        if node.stream or node.adds:
-            last, floor = [None] * 6, node.row + 1
-    return sorted(nodes, key=lambda node: (node.row, node.lanes))
+    for node in _in_order(nodes):
+        lanes = range(*(ALL if node.stream or node.spine else node.lanes))
+        above = [nodes[name].row + 1 for name in node.reads if name != node.beside]
+        level = nodes[node.beside].row if node.beside in nodes else 0
+        node.row = max([floor, level, *above, *(last[i] + 1 for i in lanes)])
+        for i in lanes:
+            last[i] = node.row
+        if node.stream or node.spine or node.adds:
+            floor = node.row + 1
+    return sorted(nodes.values(), key=lambda node: (node.row, node.lanes))

@@ -9,86 +9,142 @@ from dataclasses import dataclass
 from html import escape
 
 from viz.diagram import Node
+from viz.parts import ALL, LANES
+from viz.wires import Grid, Path, Place, between, from_stream, to_stream
 
-SPINE, GAP, BAR = 12, 7, 44
+SPINE, GUTTER, ON_SPINE, BAR, BEND = 12, 21, 3, 44, 4
+LEFT, WIDE = 30, 240  # standing: where boxes begin, and how wide the widest is
+TOP, TALL, LONG, HIGH = 32, 152, 106, 47  # lying: the same from the top, and the least size of a box
+FITS = 625  # px: a taller block is drawn with one line a box
+LETTER = 7.1  # px: about the width of a letter of a label
+NUMBERS = 115  # px that both numbers take beside a label
 
 
 @dataclass(frozen=True)
-class Box:
-    x: float
-    y: float
-    w: float
-    h: float
+class Sizes:
+    """Heights of a row by what stands in it, and the gap below it; `one_line`: the numbers stand beside the label."""
 
-    @property
-    def cx(self) -> float:
-        return self.x + self.w / 2
+    stream: float
+    wide: float
+    narrow: float  # three lines
+    empty: float  # a slot with nothing in it
+    gap: float
+    one_line: bool
 
-    @property
-    def cy(self) -> float:
-        return self.y + self.h / 2
+
+EASY, DENSE = Sizes(22, 31, 46, 31, 7, False), Sizes(20, 24, 42, 20, 6, True)
 
 
 def draw(nodes: Sequence[Node], lying: bool = False) -> str:
     """The SVG of a block; `lying` runs left to right with the stream on top, else top to bottom with the stream at the left."""
-    boxes, width, height = _lying(nodes) if lying else _standing(nodes)
+    sizes = EASY if lying or _height(nodes, EASY) <= FITS else DENSE
+    places = _lying(nodes) if lying else _standing(nodes, sizes)
+    rows = {node.id: node.row for node in nodes}
+    grid = Grid(places, rows, SPINE, GUTTER + lying, 7 if lying else sizes.gap / 2, anywhere=not lying)
+    end = max(place.end for place in places.values()) + (6 if lying else 2)
     by_id = {node.id: node for node in nodes}
-    lines = [_line(SPINE, SPINE, width if lying else SPINE, SPINE if lying else height, "spine")]
-    marks = []
+    wires, marks = [_path([(SPINE, SPINE), (end, SPINE)], "spine", lying)], []
     for node in nodes:
-        box = boxes[node.id]
-        at = (box.cx, SPINE) if lying else (SPINE, box.cy)  # where this node meets the stream
-        edge = (box.cx, box.y) if lying else (box.x, box.cy)
+        at = places[node.id].centre
         if node.stream:
-            marks.append(f'<circle class="state" cx="{at[0]:g}" cy="{at[1]:g}" r="4.5"/>')
-        elif node.adds or not node.reads:
-            lines.append(_line(*at, *edge, "wire"))
-        if node.adds:
-            marks.append(_plus(*at))
-        for source in node.reads:
-            lines.append(_wire(by_id[source], node, boxes, lying))
-    drawn = [_node(node, boxes[node.id], lying) for node in nodes]
+            marks.append(_dot(*_xy((at, SPINE), lying)))
+        elif node.adds:
+            wires.append(_path(to_stream(node, nodes, grid), "wire", lying))
+            marks.append(_plus(*_xy((at, SPINE), lying)))
+        for source in () if node.stream or node.spine else (by_id[name] for name in node.reads):
+            path = from_stream(source, node, nodes, grid) if source.stream else between(source, node, grid)
+            wires.append(_path(path, "wire", lying))
+    boxes = [_node(node, places[node.id], lying, sizes) for node in nodes]
     kind = "lying" if lying else "standing"
+    width, height = (end, TOP + TALL + 2) if lying else (LEFT + WIDE + 2, end)
     return (
         f'<svg class="block-svg {kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
-        f'role="group" aria-label="The block, node by node">{"".join(lines + marks + drawn)}</svg>'
+        f'role="group" aria-label="The block, node by node">{"".join(wires + marks + boxes)}</svg>'
     )
 
 
-def _standing(nodes: Sequence[Node]) -> tuple[dict[str, Box], float, float]:
-    left, wide = 30, 240
-    sizes = [22.0] * (1 + max(node.row for node in nodes))
+def _heights(nodes: Sequence[Node], sizes: Sizes) -> list[float]:
+    """Of every row."""
+    heights = [0.0] * (1 + max(node.row for node in nodes))
     for node in nodes:
-        if not node.stream:
-            sizes[node.row] = max(sizes[node.row], 46 if _narrow(node) else 31)
-    tops, y = [], 2.0
-    for size in sizes:
-        tops.append(y)
-        y += size + GAP
-    boxes = {}
-    for node in nodes:
-        first, past = (lane * (wide + GAP) / 6 for lane in node.lanes)
-        x = 22 if node.stream else left + first
-        boxes[node.id] = Box(x, tops[node.row], left + past - GAP - x, sizes[node.row])
-    return boxes, left + wide + 2, y - GAP + 2
+        heights[node.row] = max(heights[node.row], _tall(node, sizes))
+    return heights
 
 
-def _lying(nodes: Sequence[Node]) -> tuple[dict[str, Box], float, float]:
-    top, tall, long, high = 32, 152, 106, 47
-    boxes = {}
+def _tall(node: Node, sizes: Sizes) -> float:
+    if node.stream:
+        return sizes.stream
+    if node.off:
+        return sizes.empty
+    return sizes.narrow if _narrow(node) else sizes.wide if not sizes.one_line or _beside(node) else EASY.wide - 1
+
+
+def _height(nodes: Sequence[Node], sizes: Sizes) -> float:
+    heights = _heights(nodes, sizes)
+    return sum(heights) + len(heights) * sizes.gap
+
+
+def _standing(nodes: Sequence[Node], sizes: Sizes) -> dict[str, Place]:
+    heights = _heights(nodes, sizes)
+    starts = [2 + sum(heights[:row]) + row * sizes.gap for row in range(len(heights))]
+    places = {}
     for node in nodes:
-        first, past = (lane * (tall + GAP) / 6 for lane in node.lanes)
-        middle = top + (first + past - GAP) / 2
-        boxes[node.id] = Box(6 + node.row * (long + 14), middle - high / 2, long, high)
-    return boxes, 6 + (1 + max(node.row for node in nodes)) * (long + 14), top + tall + 2
+        first, past = (lane * (WIDE + sizes.gap) / LANES for lane in node.lanes)
+        near = ON_SPINE if node.spine else 22 if node.stream else LEFT + first
+        places[node.id] = Place(starts[node.row], starts[node.row] + heights[node.row], near, LEFT + past - sizes.gap)
+    return places
+
+
+def _lying(nodes: Sequence[Node]) -> dict[str, Place]:
+    longest = [float(LONG)] * (1 + max(node.row for node in nodes))
+    for node in nodes:
+        longest[node.row] = max(longest[node.row], 16 + len(node.label) * LETTER)
+    starts = [6 + sum(longest[:row]) + row * 14 for row in range(len(longest))]
+    places = {}
+    for node in nodes:
+        first, past = (lane * (TALL + EASY.gap) / LANES for lane in node.lanes)
+        middle = TOP + (first + past - EASY.gap) / 2
+        near = ON_SPINE if node.spine else SPINE + 8 if node.stream else middle - HIGH / 2
+        places[node.id] = Place(starts[node.row], starts[node.row] + longest[node.row], near, near + HIGH)
+    return places
 
 
 def _narrow(node: Node) -> bool:
-    return node.lanes[1] - node.lanes[0] <= 2
+    return node.lanes[1] - node.lanes[0] <= 4
 
 
-def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
-    return f'<line class="{kind}" x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}"/>'
+def _half(node: Node) -> bool:
+    return 4 < node.lanes[1] - node.lanes[0] <= 6
+
+
+def _beside(node: Node) -> bool:
+    """Whether the numbers fit beside the label."""
+    return node.lanes == ALL and 16 + len(node.label) * LETTER + NUMBERS < WIDE
+
+
+def _xy(point: tuple[float, float], lying: bool) -> tuple[float, float]:
+    return point if lying else point[::-1]
+
+
+def _path(path: Path, kind: str, lying: bool) -> str:
+    """Straight runs with rounded corners."""
+    points = [_xy(point, lying) for point in path]
+    steps = [f"M{points[0][0]:g} {points[0][1]:g}"]
+    for before, (x, y), after in zip(points, points[1:], points[2:], strict=False):
+        (ax, ay), (bx, by) = (_towards((x, y), other) for other in (before, after))
+        steps.append(f"L{ax:g} {ay:g}Q{x:g} {y:g} {bx:g} {by:g}")
+    return f'<path class="{kind}" d="{"".join(steps)}L{points[-1][0]:g} {points[-1][1]:g}"/>'
+
+
+def _towards(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+    """The point a little way from a to b."""
+    length = abs(a[0] - b[0]) + abs(a[1] - b[1])
+    share = min(BEND, length / 2) / length if length else 0
+    return round(a[0] + (b[0] - a[0]) * share, 2), round(a[1] + (b[1] - a[1]) * share, 2)
+
+
+def _dot(x: float, y: float) -> str:
+    return f'<circle class="state" cx="{x:g}" cy="{y:g}" r="4.5"/>'
 
 
 def _plus(x: float, y: float) -> str:
@@ -97,35 +153,44 @@ def _plus(x: float, y: float) -> str:
     )
 
 
-def _wire(source: Node, target: Node, boxes: dict[str, Box], lying: bool) -> str:
-    """From the end of one box to the start of the other, in the middle of the lanes that both have."""
-    a, b = boxes[source.id], boxes[target.id]
-    if lying:  # straight on, then a bend in the gap before the target
-        bend = f"C{b.x - 6:g} {a.cy:g} {b.x - 8:g} {b.cy:g} {b.x:g} {b.cy:g}"
-        return f'<path class="wire" d="M{a.x + a.w:g} {a.cy:g}H{b.x - 14:g}{bend}"/>'
-    x = (max(a.x, b.x) + min(a.x + a.w, b.x + b.w)) / 2
-    return _line(x, a.y + a.h, x, b.y, "wire")
-
-
-def _node(node: Node, box: Box, lying: bool) -> str:
-    x = box.x + 8
-    if node.stream and not lying:  # one line: the stream is no box
-        at = {"label": (x, 15), "rms": (x + 81, 15), "max": (x + 138, 15)}
-    elif _narrow(node) or lying:
-        at = {"label": (x, 13), "rms": (x, 25), "max": (x, 36)}
-    else:
-        at = {"label": (x, 13), "rms": (x, 25), "max": (x + 57, 25)}
-    bar = box.w - 16 if lying or _narrow(node) else min(32 if node.stream else BAR, box.w * 0.23)
-    bar_x, bar_y = box.x + box.w - bar - 8, box.y + (9 if node.stream and not lying else 7)
-    if lying or _narrow(node):
-        bar_y = box.y + box.h - 6
-    kinds = " ".join(["node", *(name for name in ("off", "stream", "adds") if getattr(node, name))])
-    texts = "".join(f'<text class="{part}" x="{tx:g}" y="{box.y + ty:g}">{escape(node.label) if part == "label" else ""}</text>'
+def _node(node: Node, place: Place, lying: bool, sizes: Sizes) -> str:
+    x, y = _xy((place.start, place.near), lying)
+    w, h = _xy((place.end - place.start, place.far - place.near), lying)
+    at = _words(node, (x, y, w, h), lying, sizes)
+    under = lying or _narrow(node) or (sizes.one_line and not node.stream)  # the bar runs along the lower edge
+    full = w - 16 if under else min(32 if node.stream else BAR, w * 0.23)
+    bar_x, bar_y = x + w - full - 8, y + (9 if node.stream else 7)
+    if under:
+        bar_y = y + h - (6 if lying or _narrow(node) else 4)
+    thick = 4 if lying or _narrow(node) or not under else 2
+    words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine, "half": _half(node)}
+    kinds = " ".join(["node", *(word for word, true in words.items() if true)])
+    texts = "".join(f'<text class="{part}" x="{tx:g}" y="{ty:g}">{escape(node.label) if part == "label" else ""}</text>'
                     for part, (tx, ty) in at.items())  # fmt: skip
     return (
         f'<g class="{kinds}" data-node="{escape(node.id)}" role="button" tabindex="0" aria-pressed="false" '
         f'aria-label="{escape(node.label)}"><title>{escape(node.meaning)}</title>'
-        f'<rect class="box" x="{box.x:g}" y="{box.y:g}" width="{box.w:g}" height="{box.h:g}" rx="7"/>{texts}'
-        f'<rect class="rail" x="{bar_x:g}" y="{bar_y:g}" width="{bar:g}" height="4" rx="2"/>'
-        f'<rect class="bar" x="{bar_x:g}" y="{bar_y:g}" width="0" height="4" rx="2" data-full="{bar:g}"/></g>'
+        f'<rect class="box" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="7"/>{texts}'
+        f'<rect class="rail" x="{bar_x:g}" y="{bar_y:g}" width="{full:g}" height="{thick}" rx="2"/>'
+        f'<rect class="bar" x="{bar_x:g}" y="{bar_y:g}" width="0" height="{thick}" rx="2" data-full="{full:g}"/></g>'
     )
+
+
+def _words(node: Node, box: tuple[float, float, float, float], lying: bool, sizes: Sizes) -> dict[str, tuple[float, float]]:
+    """Where the label and the two numbers begin."""
+    x, y, w, h = box
+    left = (LEFT if node.spine and not lying else x) + 8
+    if lying:
+        return {"label": (left, y + 13), "rms": (left, y + 25), "max": (left, y + 36)}
+    if node.stream:  # one line: the stream is no box
+        base = y + (14 if sizes.one_line else 15)
+        return {"label": (left, base), "rms": (left + 81, base), "max": (left + 138, base)}
+    if _narrow(node):
+        line = 11 if not sizes.one_line else 10.5
+        return {"label": (left, y + 13), "rms": (left, y + 13.5 + line), "max": (left, y + 13.5 + 2 * line)}
+    if node.off or (sizes.one_line and _beside(node)):
+        base, right = y + h / 2 + (4 if node.off else 2.5), x + w - 8
+        return {"label": (left, base), "rms": (right - 107, base), "max": (right - 50, base)}
+    tall = sizes.wide if not sizes.one_line else EASY.wide - 1
+    base, apart = y + (h - tall) / 2 + (13 if not sizes.one_line else 12), 54 if _half(node) else 57
+    return {"label": (left, base), "rms": (left, base + 12), "max": (left + apart, base + 12)}
