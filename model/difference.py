@@ -1,0 +1,150 @@
+"""How far two tensors of one name are apart: A's is kept for as long as its layer runs, B's is folded against it at the tap."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from model.taps import Tap, Tile
+
+SAME, CHANGED, ONLY_A, ONLY_B, SHAPE = "same", "changed", "only A", "only B", "shape"
+KEPT_BYTES = 256 << 20  # of one attention tensor of A; of a larger one every n-th query row is compared
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One tensor on both sides. `relative` = |B - A| / |A|, lengths over all unmasked entries; `largest` = max |B - A|.
+
+    "same": equal bit for bit. "only A", "only B": the other side has no tensor of this name. "shape": both have, in different
+    shapes, so that there is no difference. `rms` and `peak` (largest |x|) of A and of B; NaN where a side has none.
+    """
+
+    tap: str
+    state: str
+    relative: float
+    largest: float
+    rms: tuple[float, float]
+    peak: tuple[float, float]
+    how: str = ""
+
+
+@dataclass
+class Kept:
+    """A's watcher: keeps a tensor, in the tiles it comes in. `every`: only each n-th query row of a large square."""
+
+    tap: Tap
+    every: int = 1
+    tiles: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)  # first row -> (x, visible)
+
+    def __call__(self, x: Tensor, tile: Tile | None) -> None:
+        start, x, visible = rows(self.tap, x.detach(), tile, self.every)
+        self.tiles[start] = (x, visible)
+
+    def whole(self) -> Tensor:
+        parts = [self.tiles[start][0] for start in sorted(self.tiles)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, self.tap.dims.index("query_pos"))
+
+
+def rows(tap: Tap, x: Tensor, tile: Tile | None, every: int) -> tuple[int, Tensor, Tensor | None]:
+    """-> first row of this tile, x with each `every`-th query row of the whole tensor, which of its entries are visible."""
+    if tile is None or "query_pos" not in tap.dims:
+        return 0, x, None
+    start, visible = tile.rows.start, tile.visible if "key_pos" in tap.dims else None
+    if every > 1:
+        take = torch.arange(-start % every, x.shape[tap.dims.index("query_pos")], every, device=x.device)
+        x = x.index_select(tap.dims.index("query_pos"), take)
+        visible = None if visible is None else visible.index_select(0, take)
+    # an entry of a pattern that is masked is an exact 0, which counts; a masked logit means nothing
+    return start, x, None if tap.kind == "probability" else visible
+
+
+class Fold:
+    """B's watcher: sums what differs from A's kept tensor, tile by tile. `kept` None: only B has this tensor."""
+
+    def __init__(self, name: str, tap: Tap, kept: Kept | None):
+        self.name, self.tap, self.kept = name, tap, kept
+        self.fits, self.same, self.total, self.entries = kept is not None, True, 0.0, [0, 0]
+        self.squares, self.peaks, self.largest = [0.0, 0.0], [0.0, 0.0], 0.0
+
+    def __call__(self, x: Tensor, tile: Tile | None) -> None:
+        start, b, visible = rows(self.tap, x.detach(), tile, self.kept.every if self.kept else 1)
+        found = self.kept.tiles.get(start) if self.kept else None
+        if found is None or found[0].shape != b.shape or self.kept.tap.dims != self.tap.dims:
+            self.fits = False
+            self._add(1, *measured(b, visible))
+            return
+        a, seen = found[0].to(b.device), found[1]
+        visible = visible & seen if seen is not None and visible is not None else visible
+        mine = measured(b, visible)
+        if _equal(a, b, visible):
+            self._add(0, *mine)
+        else:
+            self.same = False
+            self._add(0, *measured(a, visible))
+            self._difference(a, b, visible)
+        self._add(1, *mine)
+
+    def _add(self, side: int, squares: float, peak: float, entries: int) -> None:
+        self.squares[side] += squares
+        self.peaks[side] = larger(self.peaks[side], peak)
+        self.entries[side] += entries
+
+    def _difference(self, a: Tensor, b: Tensor, visible: Tensor | None) -> None:
+        if self.tap.kind == "index":  # a difference of indices means nothing: count them
+            self.total, self.largest = self.total + float((a != b).sum()), 1.0
+            return
+        squares, peak, _ = measured(b.float() - a.float(), visible)
+        self.total += squares
+        self.largest = larger(self.largest, peak)
+
+    def cell(self) -> Cell:
+        nan = float("nan")
+        rms = [(s / n) ** 0.5 if n else nan for s, n in zip(self.squares, self.entries, strict=True)]
+        if self.kept is None:
+            return Cell(self.name, ONLY_B, nan, nan, (nan, rms[1]), (nan, self.peaks[1]))
+        sides = {"rms": tuple(rms), "peak": tuple(self.peaks)}
+        if not self.fits:
+            a = alone(self.name, self.kept)
+            rms, peak = (a.rms[0], rms[1]), (a.peak[0], self.peaks[1])
+            return Cell(self.name, SHAPE, nan, nan, rms, peak, "shapes differ: statistics only")
+        how = f"one query row in {self.kept.every}" if self.kept.every > 1 else ""
+        if self.same:
+            return Cell(self.name, SAME, 0.0, 0.0, **sides, how=how)
+        if self.tap.kind == "index":
+            share = self.total / max(self.entries[0], 1)
+            return Cell(self.name, CHANGED, share, 1.0, **sides, how="share of indices that differ")
+        length = self.squares[0] ** 0.5
+        relative = self.total**0.5 / length if length > 0 else nan if self.total != self.total else float("inf")
+        return Cell(self.name, CHANGED, relative, self.largest, **sides, how=how)
+
+
+def alone(name: str, kept: Kept) -> Cell:
+    """A tensor that only A has."""
+    fold = Fold(name, kept.tap, None)
+    for x, visible in kept.tiles.values():
+        fold._add(0, *measured(x, visible))
+    nan, n = float("nan"), fold.entries[0]
+    return Cell(name, ONLY_A, nan, nan, ((fold.squares[0] / n) ** 0.5 if n else nan, nan), (fold.peaks[0], nan))
+
+
+def measured(x: Tensor, visible: Tensor | None) -> tuple[float, float, int]:
+    """Sum of squares, largest |x| and number of the visible entries, fp32."""
+    entries = x.numel() if visible is None else x.numel() // visible.numel() * int(visible.sum())
+    if not x.numel():
+        return 0.0, 0.0, 0
+    x = x.float() if visible is None else x.float().masked_fill(~visible, 0.0)
+    length, low, high = torch.stack([torch.linalg.vector_norm(x), *x.aminmax()]).tolist()
+    return length**2, larger(-low, high), entries
+
+
+def _equal(a: Tensor, b: Tensor, visible: Tensor | None) -> bool:
+    """Bit for bit where visible; a NaN equals a NaN."""
+    if torch.equal(a, b):
+        return True
+    same = (a == b) | (a.isnan() & b.isnan())
+    return bool((same if visible is None else same | ~visible).all())
+
+
+def larger(a: float, b: float) -> float:
+    """The larger one; NaN wins."""
+    return b if b != b or b > a else a
