@@ -20,7 +20,7 @@ from model.outcome import Losses, Outcome, losses, outcome
 from model.place import Place
 from model.reduce import Reduction
 from model.run import LM, Progress
-from model.taps import Recorder, Tap, Tile, recording, taps_of
+from model.taps import Recorder, Tap, Tile, recording
 from model.view import Request
 
 __all__ = ["CHANGED", "ONLY_A", "ONLY_B", "SAME", "SHAPE", "Cell", "Delta", "Lockstep", "Losses", "Outcome", "Side"]
@@ -51,7 +51,7 @@ class Lockstep:
             counts = ", ".join(f"{'ABCD'[n]} {length}" for n, length in enumerate(lengths))
             cut = f"the sides cut this prompt into different numbers of tokens ({counts})"
             raise BlockscopeError(f"{cut}: positions do not line up")
-        self.taps = [taps_of(side.lm.net) for side in self.sides]
+        self.taps = [side.lm.tap_modules for side in self.sides]
         self._by_stage: list[dict[int, dict[str, Tap]]] = [{} for _ in self.sides]
         for n, side in enumerate(self.sides):
             for edit in side.edits:

@@ -76,26 +76,29 @@ class Fold:
         a, seen = found[0].to(b.device), found[1]
         visible = visible & seen if seen is not None and visible is not None else visible
         mine = measured(b, visible)
-        if _equal(a, b, visible):
-            self._add(0, *mine)
-        else:
-            self.same = False
-            self._add(0, *measured(a, visible))
-            self._difference(a, b, visible)
         self._add(1, *mine)
+        self._add(0, *(mine if self._equal(a, b, visible) else measured(a, visible)))
 
     def _add(self, side: int, squares: float, peak: float, entries: int) -> None:
         self.squares[side] += squares
         self.peaks[side] = larger(self.peaks[side], peak)
         self.entries[side] += entries
 
-    def _difference(self, a: Tensor, b: Tensor, visible: Tensor | None) -> None:
-        if self.tap.kind == "index":  # a difference of indices means nothing: count them
-            self.total, self.largest = self.total + float((a != b).sum()), 1.0
-            return
+    def _equal(self, a: Tensor, b: Tensor, visible: Tensor | None) -> bool:
+        """Bit for bit where visible, a NaN being equal to a NaN; adds up the difference where there is one."""
+        if torch.equal(a, b):
+            return True
         squares, peak, _ = measured(b.float() - a.float(), visible)
+        if peak == 0.0:
+            return True
+        if peak != peak and bool(((a == b) | (a.isnan() & b.isnan()) | (False if visible is None else ~visible)).all()):
+            return True
+        self.same = False
+        if self.tap.kind == "index":  # a difference of indices means nothing: count them
+            squares, peak = float((a != b).sum()), 1.0
         self.total += squares
         self.largest = larger(self.largest, peak)
+        return False
 
     def cell(self) -> Cell:
         nan = float("nan")
@@ -135,14 +138,6 @@ def measured(x: Tensor, visible: Tensor | None) -> tuple[float, float, int]:
     x = x.float() if visible is None else x.float().masked_fill(~visible, 0.0)
     length, low, high = torch.stack([torch.linalg.vector_norm(x), *x.aminmax()]).tolist()
     return length**2, larger(-low, high), entries
-
-
-def _equal(a: Tensor, b: Tensor, visible: Tensor | None) -> bool:
-    """Bit for bit where visible; a NaN equals a NaN."""
-    if torch.equal(a, b):
-        return True
-    same = (a == b) | (a.isnan() & b.isnan())
-    return bool((same if visible is None else same | ~visible).all())
 
 
 def larger(a: float, b: float) -> float:

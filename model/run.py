@@ -18,7 +18,7 @@ from model.place import KVCache, Place
 from model.presets import PRESETS
 from model.reduce import reduction
 from model.surgery import change, read
-from model.taps import Collect, Recorder, recording, require_fired, select, taps_of
+from model.taps import Collect, Recorder, Tap, recording, require_fired, select, taps_of
 from model.tokens import Tokenizer
 from model.view import Request, View
 from model.weights import WeightStore, seeded
@@ -232,6 +232,11 @@ class LM:
     def taps(self) -> list[TapInfo]:
         """Every tap of this model, in order of the module tree."""
         return [TapInfo(name, tap.dims, tap.kind, tap.meaning) for name, tap in self._taps.items()]
+
+    @property
+    def tap_modules(self) -> Mapping[str, Tap]:
+        """The taps themselves by name, for a Recorder."""
+        return self._taps
 
     def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
         """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
