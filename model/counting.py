@@ -7,6 +7,7 @@ from functools import lru_cache
 from types import MappingProxyType
 
 import torch
+from torch import nn
 
 from model.block import BlockConfig
 from model.lm import Decoder
@@ -92,15 +93,15 @@ def count_block(config: BlockConfig) -> BlockCount:
     found = Counter()
     for path, module in block.named_modules():
         for leaf, parameter in module.named_parameters(recurse=False):
-            found["norms" if isinstance(module, Norm) else _slot(f"{path}.{leaf}")] += parameter.numel()
+            found[part_of(f"{path}.{leaf}", module)] += parameter.numel()
     attn, mlp = config.attn, config.mlp
     idle = found["experts"] // mlp.n_experts * (mlp.n_experts - mlp.routing.topk) if isinstance(mlp, MoE.Config) else 0
     return BlockCount(_ordered(found), sum(found.values()) - idle, attn.cached_per_token, attn.work_per_key, attn.mask)
 
 
-def _slot(path: str) -> str:
-    """mlp.experts.up_proj -> "experts"."""
-    return next(part for slot, part in SLOTS if f"{path}.".startswith(f"{slot}."))
+def part_of(path: str, module: nn.Module) -> str:
+    """The part of a block's parameter `path`, which `module` holds: mlp.experts.up_proj -> "experts"."""
+    return "norms" if isinstance(module, Norm) else next(part for slot, part in SLOTS if f"{path}.".startswith(f"{slot}."))
 
 
 def _ordered(found: Mapping[str, int]) -> Mapping[str, int]:
