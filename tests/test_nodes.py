@@ -69,7 +69,7 @@ def test_nothing_but_one_block_runs_after_the_first_run(tokens, monkeypatch):
     lm, ran = make_lm(tiny_config("head")), []
     step = LM.step
     monkeypatch.setattr(LM, "step", lambda self, stage, *rest: ran.append(stage) or step(self, stage, *rest))
-    lm.views(tokens, nodes.requests_for_run(lm, UiState(layer=0)))
+    lm.views(tokens, nodes.requests_for_run(lm, tokens, UiState(layer=0)))
     assert sorted(ran) == [-1, 0, 1, 2]
     for layer in range(3):
         for node in NODES:

@@ -20,6 +20,7 @@ CHOICES: dict[str, tuple] = {
     "neurons": ("index", "sorted"),
     "theme": ("auto", "light", "dark"),
 }
+TWINS = ("capped", "pattern")  # nodes of the diagram that are stages of the scores too
 RANGES = {"layer": (0, MOST), "head": (0, MOST), "token": (-1, MOST), "log": (0, 1), "hide_first": (0, 1)}
 
 
@@ -73,19 +74,19 @@ def fit(state: UiState, *, layers: int, heads: int, tokens: int, nodes: Sequence
             state = replace(state, **{name: nearest})
     if state.stage == "capped" and "capped" not in nodes:
         notes.append("this block has no soft-cap: showing the scaled logits")
-        state = replace(state, stage="scaled")
+        state = replace(state, stage="scaled", node="logits" if state.node == "capped" else state.node)
     if state.node not in nodes:
         nearest = UiState.node if UiState.node in nodes else nodes[0]
         notes.append(f"this block has no node {_show(state.node)}: showing {nearest}")
         state = replace(state, node=nearest)
-    return state, notes
+    return joined(state), notes
 
 
 def joined(state: UiState) -> UiState:
-    """The softmax node and the last stage are the same picture: choosing one chooses the other."""
-    if state.node == "pattern":
-        return replace(state, stage="pattern")
-    return replace(state, node="pattern") if (state.node, state.stage) == ("logits", "pattern") else state
+    """The nodes of softmax and soft-cap are stages as well, and the same pictures: choosing one chooses the other."""
+    if state.node in TWINS:
+        return replace(state, stage=state.node)
+    return replace(state, node=state.stage) if state.node == "logits" and state.stage in TWINS else state
 
 
 def _read(name: str, value: object, default: object) -> tuple[object, str | None]:

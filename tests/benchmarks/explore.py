@@ -30,7 +30,7 @@ from viz.theme import LIGHT  # noqa: E402
 
 def explore(lm, tokens: list[int], state: UiState) -> None:
     """The page's own run: every number of the diagram, the layer strip and the stream's figures; then one layer's views."""
-    lm.views(tokens, requests_for_run(lm, state))
+    lm.views(tokens, requests_for_run(lm, tokens, state))
     cards(lm, tokens, state, LIGHT)
 
 
@@ -56,7 +56,7 @@ def ratios(folder: str, length: int, rounds: int) -> dict:
     for i in range(rounds):
         plain.append(timed(lambda: lm.forward(texts[2 * i])))  # noqa: B023
         tokens = texts[2 * i + 1]
-        first.append(timed(lambda: lm.views(tokens, requests_for_run(lm, state))))  # noqa: B023
+        first.append(timed(lambda: lm.views(tokens, requests_for_run(lm, tokens, state))))  # noqa: B023
         cards(lm, tokens, state, LIGHT)
         changes = {"head": {"head": 2}, "stage": {"stage": "pattern"}, "layer": {"layer": state.layer + 3}}
         for name, change in changes.items():
@@ -77,7 +77,7 @@ def peak(folder: str, length: int, what: str) -> float:
     if what == "plain":
         lm.forward(tokens)
     else:
-        lm.views(tokens, requests_for_run(lm, UiState(layer=lm.config.n_layers // 2)))
+        lm.views(tokens, requests_for_run(lm, tokens, UiState(layer=lm.config.n_layers // 2)))
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would start at the parent's own peak
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024

@@ -2,18 +2,22 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from model.view import Request, View
-from viz.figures import colours, labels
+from viz.figures import colours, labels, marks
+from viz.figures.cloud import density
 from viz.figures.colours import Colour
 from viz.figures.heat import matrix
 from viz.figures.mosaic import mosaic
-from viz.nodes import facts, qk
-from viz.nodes.card import WHOLE, Card, Scene, card, line, odd, short
+from viz.nodes import facts, qk, window
+from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd, short
 from viz.nodes.qk_norm import with_and_without
 from viz.nodes.square import MOST, Square, square
 from viz.theme import count, number
 
 SMALL = 18_000  # cells of all heads together
+SINK, CAPPED = "attn.hook_sink", "attn.hook_capped"
 
 
 @dataclass(frozen=True)
@@ -39,19 +43,22 @@ def stages(scene: Scene) -> list[str]:
     return [name for name, stage in STAGES.items() if scene.tap(stage.tap) in scene.taps]
 
 
-def scores(scene: Scene, _: str) -> list[Card]:
+def scores(scene: Scene, _: str) -> Asking:
     """Cards of the logits and of the pattern: the stage switch says which is drawn; the softmax node is the pattern."""
-    name = "pattern" if scene.state.node == "pattern" else scene.state.stage
+    name = scene.state.node if scene.state.node in ("pattern", "capped") else scene.state.stage
     name = name if name in stages(scene) else "scaled"
     hide, n, here = bool(scene.state.hide_first), len(scene.tokens), (("head", scene.head),)
     tap = scene.tap(STAGES[name].tap)
-    views = scene.ask(
-        chosen=Request(tap, select=here, budget=WHOLE if hide and n * n <= WHOLE else MOST * MOST),
-        every=Request(tap, budget=SMALL),
-        logits=Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
+    beside = {"sink": SINK} if name == "pattern" else {}
+    also = {view: path for view, path in (beside | {"capped": CAPPED}).items() if path in scene.block_taps}
+    views = yield {
+        **{view: Request(scene.tap(path), select=here, budget=WHOLE) for view, path in also.items()},
+        "chosen": Request(tap, select=here, budget=WHOLE if hide and n * n <= WHOLE else MOST * MOST),
+        "every": Request(tap, budget=SMALL),
+        "logits": Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
         **facts.wanted(scene),
         **(qk.projected(scene) if qk.plain(scene) else {}),
-    )
+    }
     divide = scene.attn.logit_scale if STAGES[name].raw else 1.0
     large, small = (square(views[view], divide, hide) for view in ("chosen", "every"))
     if name == "pattern":
@@ -62,11 +69,12 @@ def scores(scene: Scene, _: str) -> list[Card]:
         colour = colours.diverging(limit, scene.theme, scene.log, colours.typical(small.values))
     found = facts.Facts.of(scene, views)
     return [
-        one_head(scene, name, views["chosen"], large, colour),
+        one_head(scene, name, views, large, colour),
         all_heads(scene, views["every"], small, colour),
         facts.head_table(scene, found),
         facts.head_chart(scene, found),
         *([with_and_without(scene, views)] if qk.plain(scene) else []),
+        *([cap(scene, views)] if "capped" in views else []),
     ]
 
 
@@ -82,12 +90,13 @@ def formula(scene: Scene, name: str) -> str:
     }[name]
 
 
-def one_head(scene: Scene, name: str, view: View, part: Square, colour: Colour) -> Card:
-    """The chosen head, queries down, keys across; what a query cannot see is empty."""
-    n = len(scene.tokens)
+def one_head(scene: Scene, name: str, views: dict[str, View], part: Square, colour: Colour) -> Card:
+    """The chosen head, queries down, keys across; what a query cannot see is empty, what a sink takes a column beside it."""
+    n, view = len(scene.tokens), views["chosen"]
+    rows = labels.token_axis("query", scene.pieces, part.rows, start=part.start)
     figure = matrix(
         part.values,
-        labels.token_axis("query", scene.pieces, part.rows, start=part.start),
+        rows,
         labels.token_axis("key", scene.pieces, part.columns, labels.TICKS_ACROSS, part.start),
         colour,
         scene.theme,
@@ -99,11 +108,19 @@ def one_head(scene: Scene, name: str, view: View, part: Square, colour: Colour) 
         click=("token", "y"),
         height=90 + min(max(26 * n, 190), 480),
     )
+    x, y = window.edge(scene)
+    if len(x):
+        figure = marks.along(figure, x, y, scene.theme)
+    if "sink" in views:
+        share = np.maximum.reduceat(views["sink"].values, part.rows)
+        figure = marks.beside(figure, share, rows, "sink", colour)
     caption = line(
         f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
         f"{n} × {n}, {part.how}",
         *odd(view.stats, scene.theme),
         f"{qk.unseen(scene)} are not attended and left empty",
+        window.words(scene),
+        "at the left what the sink takes: a row and it sum to 1" if "sink" in views else "",
         colour.note,
         "always 0 to 1" if name == "pattern" and not scene.log else "",
     )
@@ -127,3 +144,29 @@ def all_heads(scene: Scene, view: View, part: Square, colour: Colour) -> Card:
         "a click opens a head",
     )
     return card("heads", "Heads" if heads > 1 else "The one head", caption, figure, role="side")
+
+
+def cap(scene: Scene, views: dict[str, View]) -> Card:
+    """Every visible logit of the head before the soft-cap against after it, on the curve that the cap is."""
+    cap, before, after = scene.attn.softcap, views["logits"], views["capped"]
+    seen = np.isfinite(before.values) & np.isfinite(after.values)
+    x, y = before.values[seen], after.values[seen]
+    reach = max(float(np.abs(x).max(initial=0.0)), 1e-6)
+    along = np.linspace(-1.05 * reach, 1.05 * reach, 200)
+    curve = (f"{number(cap)}·tanh(x / {number(cap)})", along, cap * np.tanh(along / cap))
+    names = ("before: scaled logit", "after the soft-cap")
+    figure = density(x, y, curve, scene.theme, revision=scene.key("cap"), names=names, height=340)
+    lost = np.abs(x - y)
+    table = [
+        ("cap", number(cap)),
+        ("largest |logit| before → after", f"{number(reach)} → {number(float(np.abs(y).max(initial=0.0)))}"),
+        ("largest loss", number(float(lost.max(initial=0.0)))),
+        ("moved by more than 1 %", f"{float((lost > 0.01 * np.abs(x)).mean()) if x.size else 0.0:.1%}"),
+    ]
+    caption = line(
+        f"{before.tap} against hook_capped, {short(before.dtype)}",
+        f"{count(int(x.size), 'visible logit')} of head {scene.head}",
+        "log colour of the counts",
+        "" if before.how == "nothing pooled" else before.how,
+    )
+    return card("cap", "Soft-cap: before against after", caption, figure, table)

@@ -1,6 +1,6 @@
 """A card is one picture or table with its title and the line that says what it is; a scene is what cards are drawn from."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -157,4 +157,5 @@ def heads_word(scene: Scene, kv: int) -> str:
     return f"read by head {first}" if first == last else f"read by heads {first}–{last}"
 
 
-Node = Callable[[Scene, str], list[Card]]
+Asking = Generator[dict[str, Request], dict[str, View], list[Card]]  # yields requests, is sent their views, returns cards
+Node = Callable[[Scene, str], Asking]

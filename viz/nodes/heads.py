@@ -7,25 +7,25 @@ from viz.figures import colours, labels
 from viz.figures.heat import matrix
 from viz.figures.mosaic import mosaic
 from viz.figures.stack import Panel, Series, stack
-from viz.nodes.card import Card, Scene, card, line, odd_values, short
+from viz.nodes.card import Asking, Card, Scene, card, line, odd_values, short
 from viz.theme import count
 
 WORDS = {"hook_q": "Queries", "hook_k": "Keys", "hook_v": "Values", "hook_z": "Head outputs"}
 SMALL = 18_000  # cells of all heads together
 
 
-def heads(scene: Scene, name: str) -> list[Card]:
+def heads(scene: Scene, name: str) -> Asking:
     """Cards of a tensor [pos or key_pos, head or kv_head, d_head]: one head large, all small, the length per token."""
     tap = scene.tap(name)
     shared = "kv_head" in scene.taps[tap].dims
     tokens = "key_pos" if "key_pos" in scene.taps[tap].dims else "pos"
     axis, chosen = ("kv_head", scene.kv_head) if shared else ("head", scene.head)
-    views = scene.ask(
-        large=Request(tap, select=((axis, chosen),)),
-        small=Request(tap, budget=SMALL),
-        peaks=Request(tap, "absmax", (tokens, "d_head")),
-        length=Request(tap, "norm", ("d_head",)),
-    )
+    views = yield {
+        "large": Request(tap, select=((axis, chosen),)),
+        "small": Request(tap, budget=SMALL),
+        "peaks": Request(tap, "absmax", (tokens, "d_head")),
+        "length": Request(tap, "norm", ("d_head",)),
+    }
     limit = colours.peak(views["peaks"].values)
     colour = colours.signed(views["small"].values, scene.theme, scene.log, limit)
     one = f"KV head {chosen}" if shared else f"head {chosen}"

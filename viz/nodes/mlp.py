@@ -6,24 +6,27 @@ from model.view import Request, View
 from viz.figures import colours, labels
 from viz.figures.heat import matrix
 from viz.nodes import gates
-from viz.nodes.card import WHOLE, Card, Scene, card
+from viz.nodes.card import WHOLE, Asking, Card, Scene, card
 from viz.nodes.square import signed_peak
 
 CELLS = 16_384  # of a map
 COLUMNS = 128  # neurons of a sorted map
 
 
-def neurons(scene: Scene, name: str) -> list[Card]:
+def neurons(scene: Scene, name: str) -> Asking:
     """Cards of one of the tensors [pos, d_mlp] of an MLP."""
     tap = scene.tap(name)
     whole = scene.state.neurons == "sorted" and fits(scene)
-    views = scene.ask(
-        map=Request(tap, budget=2 * WHOLE if whole else CELLS),
-        peaks=Request(tap, "absmax", ("pos",)),
+    views = yield {
+        "map": Request(tap, budget=2 * WHOLE if whole else CELLS),
+        "peaks": Request(tap, "absmax", ("pos",)),
         **gates.wanted(scene, name.rpartition(".")[0]),
-    )
-    show = ranked if scene.state.neurons == "sorted" else in_order
-    return [show(scene, name, views["map"], views["peaks"].values), *gates.cards(scene, views)]
+    }
+    if scene.state.neurons == "sorted":
+        drawn = yield from ranked(scene, name, views["map"], views["peaks"].values)
+    else:
+        drawn = in_order(scene, name, views["map"])
+    return [drawn, *gates.cards(scene, views)]
 
 
 def fits(scene: Scene) -> bool:
@@ -31,13 +34,13 @@ def fits(scene: Scene) -> bool:
     return len(scene.tokens) * gates.width(scene) <= 2 * WHOLE
 
 
-def in_order(scene: Scene, name: str, view: View, peaks: np.ndarray) -> Card:
+def in_order(scene: Scene, name: str, view: View) -> Card:
     """Tokens x neurons in their own order, peaks kept."""
     columns = labels.index_axis("neuron", gates.width(scene), view.coords[1])
     return _map(scene, name, view, view.values, view.coords[0], columns, view.how)
 
 
-def ranked(scene: Scene, name: str, view: View, peaks: np.ndarray) -> Card:
+def ranked(scene: Scene, name: str, view: View, peaks: np.ndarray) -> Asking:
     """The neurons with the largest |x| over all tokens, strongest first; read one by one where the whole does not fit."""
     most = min(len(peaks), COLUMNS)
     order = np.argsort(-np.nan_to_num(peaks, nan=np.inf), kind="stable")[:most]
@@ -45,7 +48,7 @@ def ranked(scene: Scene, name: str, view: View, peaks: np.ndarray) -> Card:
         values = view.values[:, order]
     else:
         tap = scene.tap(name)
-        singles = scene.ask(**{f"n{i}": Request(tap, select=(("d_mlp", int(i)),), budget=WHOLE) for i in order})
+        singles = yield {f"n{i}": Request(tap, select=(("d_mlp", int(i)),), budget=WHOLE) for i in order}
         values = np.stack([single.values for single in singles.values()], axis=1)
     step = -(-values.size // CELLS)
     first = np.arange(0, len(values), step)

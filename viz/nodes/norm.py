@@ -8,8 +8,8 @@ from viz.figures import colours, labels
 from viz.figures.cloud import against
 from viz.figures.heat import matrix
 from viz.figures.stack import Panel, Series, stack
-from viz.nodes import requests
-from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
+from viz.nodes import outputs, requests
+from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd_values, short
 from viz.nodes.qk import kind_of
 from viz.nodes.square import signed_peak, thinned
 from viz.theme import number
@@ -37,22 +37,24 @@ STANDS_OUT = 5  # times the RMS of the vector: entries from there on are named
 PAIRED = 600  # dims drawn as dots
 
 
-def norm(scene: Scene, name: str) -> list[Card]:
+def norm(scene: Scene, name: str) -> Asking:
     """Cards of the norm at the path `name` ("ln1", "attn.kv_norm") of the chosen block."""
     here, own = (("pos", scene.pos),), scene.layer
     source = READS.get((kind_of(scene.block), name))
     asked = requests.norm_scales(scene.lm, name)
     parts = {"divided": f"{name}.hook_normalized", "after": f"{name}.hook_out"} | ({"before": source} if source else {})
-    views = scene.ask(
+    views = yield {
         **{part: Request(scene.tap(tap), select=here, budget=DRAWN) for part, tap in parts.items()},
-        whole=Request(scene.tap(source or f"{name}.hook_normalized"), select=here, budget=WHOLE),
+        "whole": Request(scene.tap(source or f"{name}.hook_normalized"), select=here, budget=WHOLE),
         **{f"scale{i}": request for i, request in asked.items()},
-    )
+        **outputs.wanted(scene, name),
+    }
     scales = {i: views[f"scale{i}"].values.reshape(-1) for i in asked}  # layer -> [pos]
     config = _config(scene, name)
     found = [
         vector(scene, name, kind_of(config), views, float(scales[own][scene.pos])),
         divisors(scene, kind_of(config), scales[own], views[f"scale{own}"]),
+        *outputs.cards(scene, views),
         divisor_map(scene, name, scales, views[f"scale{own}"]),
         *gains(scene, name),
     ]

@@ -8,23 +8,23 @@ from viz.figures.distribution import overlay
 from viz.figures.heat import matrix
 from viz.figures.stack import Panel, Series, stack
 from viz.nodes import qk
-from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
+from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd_values, short
 from viz.nodes.square import thinned
 from viz.theme import count, number
 
 
-def qk_norm(scene: Scene, _: str) -> list[Card]:
+def qk_norm(scene: Scene, _: str) -> Asking:
     """Cards of the slot on q and k: filled, or empty and then what it would do."""
     logits = {"logits": Request(scene.tap("attn.hook_logits"), select=(("head", scene.head),), budget=WHOLE)}
     both = qk.projected(scene) | logits if qk.plain(scene) else {}
     if qk.norm_over(scene) == "off":
         if not both:
             return [card("qk-off", "QK-norm is off", "an empty slot: q and k pass unchanged", role="main")]
-        return [with_and_without(scene, scene.ask(**both), "QK-norm is off: what it would do here", "main")]
+        return [with_and_without(scene, (yield both), "QK-norm is off: what it would do here", "main")]
     scales = {f"{part}_scale": Request(scene.tap(f"attn.{part}_norm.hook_scale")) for part in "qk"}
     after = {f"{part}_out": Request(scene.tap(f"attn.{part}_norm.hook_out"), "norm", ("d_head",)) for part in "qk"}
     before = {f"{part}_in": Request(scene.tap(f"attn.hook_{part}"), "norm", ("d_head",)) for part in "qk"}
-    views = scene.ask(**scales, **after, **before, **both)
+    views = yield scales | after | before | both
     found = [divisors(scene, views), lengths(scene, views)]
     found += [with_and_without(scene, views)] if both else []
     return found + ([gains(scene)] if qk.bounded(scene) else [])

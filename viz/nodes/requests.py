@@ -53,16 +53,22 @@ def block_stats(lm: Any, layer: int) -> list[Request]:
     return [Request(tap.name, "stats") for tap in lm.taps() if tap.name.startswith(start)]
 
 
+def stream_norms(lm: Any) -> list[str]:
+    """The norms with one divisor a token, by their path in a block: ln1, ln2_post, a latent's."""
+    scales = (tap.name for tap in lm.taps() if tap.dims == ("batch", "pos", "1") and tap.name.startswith("blocks."))
+    return list(dict.fromkeys(name.split(".", 2)[2].removesuffix(".hook_scale") for name in scales))
+
+
 def every_layer(lm: Any) -> Iterable[Request]:
     """All that some picture needs of every layer at once."""
     yield from logit_peaks(lm)
-    for norm in ("ln1", "ln2"):
+    for norm in stream_norms(lm):
         yield from norm_scales(lm, norm).values()
     for per_layer in (*stream_sizes(lm).values(), *stream_cosines(lm).values()):
         yield from per_layer
 
 
-def requests_for_run(lm: Any, state: Any) -> list[Request]:
-    """What the first run of a prompt answers; afterwards every picture needs at most one block."""
+def for_run(lm: Any, state: Any) -> list[Request]:
+    """What the first run of a prompt answers whatever node is chosen."""
     layer = min(max(state.layer, 0), lm.config.n_layers - 1)
     return [*block_stats(lm, layer), *every_layer(lm)]

@@ -8,7 +8,8 @@ from viz.figures.heat import matrix
 from viz.figures.rotary import arrows
 from viz.figures.stack import Panel, Series, stack
 from viz.nodes import qk
-from viz.nodes.card import WHOLE, Card, Scene, card, line, odd_values, short
+from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd_values, short
+from viz.nodes.qk import kind_of
 from viz.theme import number
 
 TILES = 8  # pairs drawn as arrows
@@ -17,26 +18,50 @@ REACH = 512  # distances drawn at least, where the context has them
 POINTS = 2048  # of one curve
 
 
-def rope(scene: Scene, _: str) -> list[Card]:
+def rope(scene: Scene, _: str) -> Asking:
     """Cards of the rotation of the chosen head, query token and the key that it reads most."""
-    angle = Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE)
-    if not qk.plain(scene):
-        return [angles(scene, scene.ask(angle=angle)["angle"], "main"), wavelengths(scene)]
-    before_q = scene.tap("attn.q_norm.hook_out" if scene.attn.q_norm else "attn.hook_q")
-    before_k = scene.tap("attn.k_norm.hook_out" if scene.attn.k_norm else "attn.hook_k")
-    head, at, kv = ("head", scene.head), ("pos", scene.pos), ("kv_head", scene.kv_head)
-    row = (head, ("query_pos", scene.pos))
-    views = scene.ask(
-        q=Request(before_q, select=(head, at), budget=WHOLE),
-        rot_q=Request(scene.tap("attn.hook_rot_q"), select=(head, at), budget=WHOLE),
-        k=Request(before_k, select=(kv,), budget=WHOLE),
-        rot_k=Request(scene.tap("attn.hook_rot_k"), select=(kv,), budget=WHOLE),
-        logits=Request(scene.tap("attn.hook_logits"), select=row, budget=WHOLE),
-        pattern=Request(scene.tap("attn.hook_pattern"), select=row, budget=WHOLE),
-        angle=angle,
-    )
+    row = (("head", scene.head), ("query_pos", scene.pos))
+    views = yield {
+        **turned(scene),
+        "logits": Request(scene.tap("attn.hook_logits"), select=row, budget=WHOLE),
+        "pattern": Request(scene.tap("attn.hook_pattern"), select=row, budget=WHOLE),
+        "angle": Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE),
+    }
     key = strongest_key(scene, views["pattern"].values)
-    return [planes(scene, views, key), distance(scene, views, key), angles(scene, views["angle"]), wavelengths(scene)]
+    found = [planes(scene, views, key)]
+    if qk.plain(scene) or latent(scene):
+        found.append(distance(scene, views, key))
+    return [*found, angles(scene, views["angle"]), wavelengths(scene)]
+
+
+def latent(scene: Scene) -> bool:
+    """Whether one rotary key serves all heads, beside coordinates that do not rotate (multi-head latent attention)."""
+    return "attn.hook_rot_k_rope" in scene.block_taps
+
+
+def turned(scene: Scene) -> dict[str, Request]:
+    """q of the chosen head and token, k of every token, before and after the rotation."""
+    head, at, kv = ("head", scene.head), ("pos", scene.pos), ("kv_head", scene.kv_head)
+    if latent(scene):
+        taps, whose = ("attn.hook_q", "attn.hook_k_rope", "attn.hook_rot_k_rope"), ()
+    else:
+        normed_first = scene.attn.q_norm is not None and kind_of(scene.attn) == "Attention"
+        before = ("attn.q_norm.hook_out", "attn.k_norm.hook_out") if normed_first else ("attn.hook_q", "attn.hook_k")
+        taps, whose = (*before, "attn.hook_rot_k"), (kv,)
+    before_q, before_k, after_k = (scene.tap(tap) for tap in taps)
+    asked = {
+        "q": Request(before_q, select=(head, at), budget=WHOLE),
+        "rot_q": Request(scene.tap("attn.hook_rot_q"), select=(head, at), budget=WHOLE),
+        "k": Request(before_k, select=whose, budget=WHOLE),
+        "rot_k": Request(after_k, select=whose, budget=WHOLE),
+    }
+    return asked | ({"keys": Request(scene.tap("attn.hook_keys"), select=(head,), budget=WHOLE)} if latent(scene) else {})
+
+
+def rotary_first(scene: Scene, x: np.ndarray) -> np.ndarray:
+    """x [..., d_head] with the coordinates that rotate in front; latent attention has them at the end."""
+    still = scene.attn.d_nope if latent(scene) and x.shape[-1] == scene.attn.d_head else 0
+    return np.roll(x, -still, axis=-1)
 
 
 def strongest_key(scene: Scene, pattern: np.ndarray) -> int:
@@ -55,7 +80,7 @@ def chosen_pairs(energy: np.ndarray, most: int = TILES) -> np.ndarray:
 
 def planes(scene: Scene, views: dict[str, View], key: int) -> Card:
     """q and k before and after the rotation, pair by pair."""
-    q, turned_q = (qk.pairs(scene, np.nan_to_num(views[name].values)) for name in ("q", "rot_q"))
+    q, turned_q = (qk.pairs(scene, rotary_first(scene, np.nan_to_num(views[name].values))) for name in ("q", "rot_q"))
     k, turned_k = (qk.pairs(scene, np.nan_to_num(views[name].values[key])) for name in ("k", "rot_k"))
     shown, waves = chosen_pairs(np.abs(q) * np.abs(k)), 2 * np.pi / qk.frequencies(scene)
     titles = [f"pair {p}<br>λ {number(float(waves[p]))}" for p in shown]
@@ -65,6 +90,8 @@ def planes(scene: Scene, views: dict[str, View], key: int) -> Card:
     figure = arrows(before, after, titles, scene.theme, revision=scene.key("planes"))
     caption = line(
         f"{views['q'].tap} → attn.hook_rot_q, {short(views['q'].dtype)}",
+        f"{scene.attn.rope.d} of {scene.attn.d_head} coordinates rotate" if scene.attn.rope.d < scene.attn.d_head else "",
+        "k is one for all heads" if latent(scene) else "",
         f"q: {scene.token}; k: key {key} “{scene.pieces[key]}”, the key it reads most",
         f"{len(shown)} of {len(waves)} pairs, fast to slow, of each group the one with the largest |q||k|",
         "drawn length √length, one scale for all",
@@ -91,7 +118,10 @@ def distance(scene: Scene, views: dict[str, View], key: int) -> Card:
     last = max(min(max(REACH, 4 * len(scene.tokens)), scene.lm.config.context), true + 1, 2)
     step = max(1, last // POINTS)
     at = np.union1d(np.arange(0, last, step), [true])
-    curve = scores_at(scene, views["q"].values, views["k"].values[key], at)
+    q, k = rotary_first(scene, views["q"].values), views["k"].values[key]
+    if latent(scene):
+        k = np.concatenate([k, views["keys"].values[key, : scene.attn.d_nope]])
+    curve = scores_at(scene, q, k, at)
     own = float(views["logits"].values[key])
     title = "distance: query position − key position"
     side = labels.Axis("distance", at.astype(np.float32), (-0.02 * last, last), title=title)
@@ -99,11 +129,12 @@ def distance(scene: Scene, views: dict[str, View], key: int) -> Card:
     note = [(float(true), own, f"distance {true}: {number(own)}")] if np.isfinite(own) else []
     panel = Panel("", [Series("scaled logit", curve, theme.secondary), dot], zero=False, notes=note)
     figure = stack([panel], side, theme, revision=scene.key("distance"), height=260, legend=False)
+    owner = "with the plain part of attn.hook_keys" if latent(scene) else f"KV head {scene.kv_head}"
     gap = abs(own - float(curve[np.searchsorted(at, true)]))
     caption = line(
         "scale·Σ_pairs |q||k| cos(angle between + distance·frequency), computed here",
         f"q: {views['q'].tap}, {scene.token}, head {scene.head}",
-        f"k: {views['k'].tap}, key {key} “{scene.pieces[key]}”, KV head {scene.kv_head}",
+        f"k: {views['k'].tap}, key {key} “{scene.pieces[key]}”, {owner}",
         f"dot: {views['logits'].tap} at the true distance, {number(gap)} off the curve",
         f"every {step} distances" if step > 1 else "",
     )

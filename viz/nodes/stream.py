@@ -10,14 +10,16 @@ from viz.figures import colours, labels
 from viz.figures.heat import matrix
 from viz.figures.ranking import ranking
 from viz.figures.stack import Panel, Series, stack
-from viz.nodes import requests
-from viz.nodes.card import Card, Scene, card, line, odd_values, short
+from viz.nodes import outputs, requests
+from viz.nodes.card import Asking, Card, Scene, card, line, odd_values, short
 from viz.theme import number
 
 TITLES = {
     "hook_resid_pre": "Residual stream, entering",
     "hook_resid_mid": "Residual stream, after attention",
     "hook_resid_post": "Residual stream, leaving",
+    "attn.hook_module_out": "What attention gives, before its norm",
+    "mlp.hook_module_out": "What the MLP gives, before its norm",
     "hook_attn_out": "What attention adds",
     "hook_mlp_out": "What the MLP adds",
 }
@@ -27,15 +29,16 @@ LARGEST = 8
 Layers = dict[str, np.ndarray]  # [layer, pos] by tap
 
 
-def stream(scene: Scene, name: str) -> list[Card]:
+def stream(scene: Scene, name: str) -> Asking:
     """Cards of a tensor [pos, d_model] of the stream."""
     tap = scene.tap(name)
-    views = scene.ask(
-        map=Request(tap),
-        length=Request(tap, "norm", ("d_model",)),
-        peaks=Request(tap, "absmax", ("pos",)),
+    views = yield {
+        "map": Request(tap),
+        "length": Request(tap, "norm", ("d_model",)),
+        "peaks": Request(tap, "absmax", ("pos",)),
         **_every_layer(scene),
-    )
+        **outputs.wanted(scene, name),
+    }
     sizes, cosines = (
         {part: np.stack([views[f"{kind}:{part}:{i}"].values for i in range(len(asked))]) for part, asked in group.items()}
         for kind, group in _groups(scene)
@@ -44,6 +47,7 @@ def stream(scene: Scene, name: str) -> list[Card]:
     return [
         dims(scene, name, views["map"]),
         *([next_token(scene)] if ends_here else []),
+        *outputs.cards(scene, views),
         lengths(scene, views["length"]),
         contributions(scene, sizes),
         directions(scene, cosines),

@@ -6,18 +6,18 @@ from viz.figures.colours import Colour
 from viz.figures.heat import matrix
 from viz.figures.labels import Axis
 from viz.figures.stack import Panel, Series, stack
-from viz.nodes.card import Card, Scene, card, line, odd_values, short
+from viz.nodes.card import Asking, Card, Scene, card, line, odd_values, short
 
 TOKENS = ("pos", "query_pos", "key_pos")
 
 
-def tensor(scene: Scene, name: str) -> list[Card]:
+def tensor(scene: Scene, name: str) -> Asking:
     """One card of a tap of any shape."""
     tap = scene.tap(name)
     dims = [axis for axis in scene.taps[tap].dims if axis not in ("batch", "1")]
     fixed = [axis for axis in dims if axis not in TOKENS][: max(len(dims) - 2, 0)]
     at = {axis: scene.head if axis == "head" else 0 for axis in fixed}
-    view = scene.ask(view=Request(tap, select=tuple(at.items())))["view"]
+    view = (yield {"view": Request(tap, select=tuple(at.items()))})["view"]
     values, kept = view.values, [axis for axis in view.dims if axis != "1"]
     values = values.reshape([n for n, axis in zip(values.shape, view.dims, strict=True) if axis != "1"])
     if kept and kept[-1] in TOKENS and len(kept) == 2:

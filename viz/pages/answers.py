@@ -11,7 +11,7 @@ import numpy as np
 from model.view import Request, View
 from viz.diagram import Node, graph
 from viz.drawing import draw
-from viz.nodes import Card, cards, requests_for_run
+from viz.nodes import Card, asked_for, cards, requests_for_run
 from viz.nodes.card import short
 from viz.nodes.requests import logit_peaks
 from viz.shelf import LM, Run, Shelf
@@ -48,10 +48,16 @@ def number_requests(lm: LM, layer: int) -> list[tuple[str, Request]]:
     return [(node.id, Request(f"blocks.{layer}.{tap}", "stats")) for node in nodes for tap in node.shown]
 
 
-def run_requests(lm: LM, state: UiState) -> list[Request]:
+def run_requests(lm: LM, tokens: Sequence[int], state: UiState) -> list[Request]:
     """What a run answers, so that every later view of it costs no more than one block."""
     layer = min(state.layer, lm.config.n_layers - 1)
-    return [*requests_for_run(lm, replace(state, layer=layer)), *(request for _, request in number_requests(lm, layer))]
+    numbers = [request for _, request in number_requests(lm, layer)]
+    return [*requests_for_run(lm, tokens, replace(state, layer=layer)), *numbers]
+
+
+def look_ahead(lm: LM, tokens: Sequence[int], state: UiState) -> None:
+    """Answer the diagram's numbers and the chosen node in one pass through the block; both then find their views kept."""
+    lm.views(tokens, [*(request for _, request in number_requests(lm, state.layer)), *asked_for(lm, tokens, state)])
 
 
 def peaks(lm: LM, tokens: Sequence[int]) -> tuple[float, ...]:
@@ -177,6 +183,7 @@ def words(shelf: Shelf, name: str, run: Run, state: UiState) -> dict:
 def view(shelf: Shelf, store: Store, name: str, run: Run, state: UiState, scheme: str) -> dict:
     """Everything the page shows of a run. Another node, head, stage or token costs no more than one block."""
     state, notes = fitted(run, state)
+    look_ahead(run.lm, list(run.tokens), state)
     theme = THEMES[scheme if state.theme == "auto" else state.theme]
     return words(shelf, name, run, state) | {
         "kind": "view",

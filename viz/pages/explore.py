@@ -91,6 +91,7 @@ class Explore:
         try:
             run = self._kept(asked.name, asked.state) or self._run(asked.name, asked.state)
             state, notes = answers.fitted(run, asked.state)
+            answers.look_ahead(run.lm, list(run.tokens), state)
             told = answers.words(self.shelf, asked.name, run, state)
             shown = cards(run.lm, list(run.tokens), state, LIGHT, self.shelf.model(asked.name))
         except BlockscopeError as error:
@@ -149,7 +150,7 @@ class Explore:
                 f"(--max-tokens), so it was not run. {lm.cost(len(tokens)).sentence}"
             )
         began = time.perf_counter()
-        walk = lm.walk(tokens, answers.run_requests(lm, state))
+        walk = lm.walk(tokens, answers.run_requests(lm, tokens, state))
         for step in walk:
             report(Step(step.done, step.total, step.what))
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)

@@ -46,11 +46,13 @@ export function wire(root, handlers) {
   new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
 }
 
-/** Change one field; the softmax node and the stage "pattern" are one picture, so leaving one leaves the other. */
+const TWINS = ["capped", "pattern"]; // stages that are nodes of the diagram too: choosing or leaving one does so with both
+
+/** Change one field of the view. */
 function pick(field, value, how) {
   const fields = { [field]: value };
-  if (field === "stage" && value !== "pattern") fields.node = "logits";
-  if (field === "node" && value === "logits" && shown.state.stage === "pattern") fields.stage = "scaled";
+  if (field === "stage") fields.node = TWINS.includes(value) ? value : "logits";
+  if (field === "node" && value === "logits" && TWINS.includes(shown.state.stage)) fields.stage = "scaled";
   send.change(fields, how);
 }
 
