@@ -48,15 +48,16 @@ def web(shelf):
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
     import gradio as gr
 
-    from viz.pages.explore import Explore, blocks
-    from viz.pages.shell import own_url, parent
+    from viz.pages import compare, explore
+    from viz.pages.shell import head, parent
     from viz.store import Store
 
     store = Store()
-    styles = "".join(f'<link rel="stylesheet" href="{own_url(name)}">' for name in ("theme.css", "page.css"))
     theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-    page = blocks(Explore(shelf, store))
-    return gr.mount_gradio_app(parent(store), page, path="/", theme=theme, head=styles, run_history=False, footer_links=[])
+    mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
+    app = parent(store)
+    app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
+    return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -8,18 +8,23 @@ import gzip
 import hashlib
 import threading
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import brotli
 import plotly
 from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
 
 from viz.store import Store
 from viz.theme import DARK, LIGHT, MONO, SANS, Theme
 
 STATIC = Path(__file__).parent.parent / "static"
 TYPES = {".js": "text/javascript", ".css": "text/css"}
+PAGES = {  # name -> what the navigation calls it, its address below the root
+    "explore": ("Explore", ""),
+    "compare": ("Compare", "compare/"),
+}
 FOR_GOOD = "public, max-age=31536000, immutable"
 HEADERS = {
     # gradio evaluates component scripts (unsafe-eval) and writes inline styles; nothing may be fetched from elsewhere
@@ -50,17 +55,36 @@ def plotly_url() -> str:
     return f"vendor/plotly-{plotly.__version__}.min.js"
 
 
-def template(name: str) -> str:
-    """A page's constant HTML. Gradio reads templates as Handlebars, then as a JS template literal: neither may occur."""
-    text = (STATIC / name).read_text(encoding="utf-8")
+def template(name: str, page: str = "explore") -> str:
+    """A page's constant HTML with its navigation. Gradio reads it as Handlebars and as a JS template: neither may occur."""
+    text = (STATIC / name).read_text(encoding="utf-8").replace("<!-- pages -->", _navigation(page))
     assert not any(mark in text for mark in ("{{", "${", "`", "\\")), f"{name} holds template syntax"
     return text
+
+
+def _navigation(page: str) -> str:
+    """Links from one page to the others; addresses are relative, so that the app may be served below any path."""
+    up = "../" if PAGES[page][1] else ""
+    links = []
+    for name, (title, address) in PAGES.items():
+        here = ' aria-current="page"' if name == page else ""
+        links.append(f'<a class="tab" data-page="{name}" href="{up}{address or "./"}"{here}>{title}</a>')
+    return "".join(links)
+
+
+def head(page: str, *sheets: str) -> str:
+    """The style sheets of a page, for gradio's `head`."""
+    up = "../" if PAGES[page][1] else ""
+    return "".join(f'<link rel="stylesheet" href="{up}{own_url(name)}">' for name in ("theme.css", "page.css", *sheets))
 
 
 def parent(store: Store) -> FastAPI:
     """The app that the Gradio pages are mounted on."""
     app = FastAPI(title="Blockscope", docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(_Headers)
+    for _, address in PAGES.values():
+        if address:  # /compare -> /compare/, which is where the page's relative addresses start
+            app.add_api_route(f"/{address.rstrip('/')}", partial(_slash, address), methods=["GET"])
     packed, lock = {}, threading.Lock()
 
     @app.get("/own/{wanted}/{name}")
@@ -91,6 +115,10 @@ def parent(store: Store) -> FastAPI:
         return Response(body, media_type="application/json", headers=headers | _encoded(encoding))
 
     return app
+
+
+def _slash(address: str, request: Request) -> RedirectResponse:
+    return RedirectResponse(address + (f"?{request.url.query}" if request.url.query else ""))
 
 
 def _plotly() -> bytes:

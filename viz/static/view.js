@@ -1,6 +1,7 @@
 // From an answer to the page, and from the page's controls to changes of the view.
 import { showCards } from "./charts.js";
 import { markNode, showDiagram } from "./diagram.js";
+import { wireNav } from "./nav.js";
 import { drawStrip } from "./strip.js";
 
 const at = (id) => document.getElementById(id);
@@ -42,7 +43,7 @@ export function wire(root, handlers) {
   at("link").addEventListener("click", copyLink);
   at("tokens").addEventListener("click", (event) => event.target.dataset.token && send.change({ token: Number(event.target.dataset.token) }));
   at("tokens").addEventListener("keydown", moveToken);
-  root.querySelector(".tab").addEventListener("click", (event) => event.preventDefault());
+  wireNav(root);
   new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
 }
 

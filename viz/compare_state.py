@@ -1,0 +1,143 @@
+"""What the Compare page shows, as one frozen value that is also its query string; read like UiState, whose names it shares.
+
+Side A is `model`, `change`, `layers`, `edit`; the others carry their letter: `b_model`, `b_change`, ... A `change` is
+"qk_norm=head,window=64"; `layers` "8-29" bounds it; an `edit` is "head:3:4:0": what, layer, index, factor. `quick` names an
+entry of the one-click list, which fills the sides; "own" takes them from the fields.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from urllib.parse import parse_qsl, quote, urlencode
+
+from viz.state import DEFAULT_PROMPT, _read, _show
+
+LETTERS = "abcd"
+PARTS = ("model", "change", "layers", "edit")
+OWN, FIRST = "own", "qk_norm"
+CHANGE = re.compile(r"[a-z_0-9]{1,40}[=:][A-Za-z0-9_.+-]{1,40}")
+LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
+EDIT = re.compile(r"([a-z_0-9]{1,20}):(\d{1,4})(?::(-?\d{1,6}))?(?::(-?\d{1,4}(?:\.\d{1,6})?))?(?::([a-z_0-9.]{1,60}))?")
+TAP = re.compile(r"[A-Za-z0-9_.]{1,80}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareState:
+    """`tap` is a path below its layer ("attn.hook_logits") or a whole name ("logits"); `against`: the side compared with A;
+    `sides`: how many there are; `rows`: which tensors the strip shows, `diagrams`: whether the blocks are drawn."""
+
+    model: str = ""
+    prompt: str = DEFAULT_PROMPT
+    quick: str = FIRST
+    sides: int = 2
+    change: str = ""
+    layers: str = ""
+    edit: str = ""
+    b_model: str = ""
+    b_change: str = ""
+    b_layers: str = ""
+    b_edit: str = ""
+    c_model: str = ""
+    c_change: str = ""
+    c_layers: str = ""
+    c_edit: str = ""
+    d_model: str = ""
+    d_change: str = ""
+    d_layers: str = ""
+    d_edit: str = ""
+    against: str = "b"
+    tap: str = "attn.hook_logits"
+    layer: int = 0
+    head: int = 0
+    stage: str = "scaled"
+    log: int = 0
+    rows: str = "main"
+    diagrams: int = 0
+    theme: str = "auto"
+
+    def query(self) -> str:
+        """The query string that restores this view; defaults are left out, and sides that a quick choice fills."""
+        skipped = set() if self.quick == OWN else {field(letter, part) for letter in LETTERS for part in PARTS} - {"model"}
+        skipped |= {"sides"} if self.quick != OWN else set()
+        changed = {f.name: v for f in fields(self) if f.name not in skipped and (v := getattr(self, f.name)) != f.default}
+        return urlencode(changed, quote_via=quote)
+
+    def side(self, letter: str) -> dict[str, str]:
+        return {part: getattr(self, field(letter, part)) for part in PARTS}
+
+
+def field(letter: str, part: str) -> str:
+    return part if letter == "a" else f"{letter}_{part}"
+
+
+OWN_CHOICES = {"against": ("b", "c", "d"), "rows": ("main", "all")}
+OWN_RANGES = {"sides": (2, 4), "diagrams": (0, 1)}
+SHARED = ("model", "prompt", "layer", "head", "stage", "log", "theme")  # read by the rules of UiState
+SIDE_FIELDS = {field(letter, part) for letter in LETTERS for part in PARTS} - {"model"}
+
+
+def parse(raw: object) -> tuple[CompareState, list[str]]:
+    """A mapping of anything, or a query string -> the nearest valid state, and a sentence for each value that was changed."""
+    if isinstance(raw, str):
+        raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
+    if not isinstance(raw, Mapping):
+        return CompareState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
+    taken, notes = {}, []
+    for each in fields(CompareState):
+        if each.name in raw:
+            value, note = _value(each.name, raw[each.name], each.default)
+            taken[each.name] = value
+            notes += [note] if note else []
+    if "quick" not in taken and any(taken.get(name) for name in SIDE_FIELDS):
+        taken["quick"] = OWN
+        used = [n for n, letter in enumerate(LETTERS) if any(taken.get(field(letter, p)) for p in PARTS)]
+        taken.setdefault("sides", max(2, 1 + max(used, default=0)))
+    state = CompareState(**taken)
+    if LETTERS.index(state.against) >= state.sides and state.quick == OWN:
+        taken["against"] = "b"
+    return CompareState(**taken), notes
+
+
+def _value(name: str, value: object, default: object) -> tuple[object, str | None]:
+    if name in SHARED:
+        return _read(name, value, default)
+    if name in OWN_RANGES:
+        low, high = OWN_RANGES[name]
+        text = str(value)
+        if not re.fullmatch(r"-?\d{1,9}", text) or isinstance(value, bool):
+            return default, f"{name} must be a whole number, got {_show(value)}: using {default}"
+        nearest = max(low, min(int(text), high))
+        return nearest, None if nearest == int(text) else f"{name} must lie between {low} and {high}: using {nearest}"
+    if not isinstance(value, str):
+        return default, f"{name} must be text, got {_show(value)}: using {_show(default)}"
+    if name in OWN_CHOICES:
+        known = OWN_CHOICES[name]
+        return (value, None) if value in known else (default, f"{name} must be one of {', '.join(known)}, got {_show(value)}")
+    if len(value) > 200:
+        return default, f"{name} has {len(value)} characters, at most 200 are read: using {_show(default)}"
+    part = name.rpartition("_")[2]
+    pattern = {"layers": LAYERS, "edit": EDIT, "tap": TAP}.get(part)
+    if part == "change":
+        bad = [piece for piece in pieces(value) if not CHANGE.fullmatch(piece)]
+        good = ",".join(piece for piece in pieces(value) if CHANGE.fullmatch(piece))
+        return good, f"{name}: {_show(bad[0])} is not part=value: left out" if bad else None
+    if pattern is not None and value and not pattern.fullmatch(value):
+        return default, f"{name} {_show(value)} cannot be read: using {_show(default)}"
+    return value, None
+
+
+def pieces(change: str) -> list[str]:
+    return [piece for piece in re.split(r"[,;]", change) if piece]
+
+
+def changes(change: str) -> dict[str, str]:
+    """ "qk_norm=head,window=64" -> {"qk_norm": "head", "window": "64"}."""
+    return dict(re.split("[=:]", piece, maxsplit=1) for piece in pieces(change))
+
+
+def layer_range(layers: str) -> range | None:
+    """ "8-29" -> range(8, 30); "" -> None, all layers."""
+    if not (found := LAYERS.fullmatch(layers)):
+        return None
+    first = int(found[1])
+    return range(first, int(found[2] if found[2] is not None else found[1]) + 1)

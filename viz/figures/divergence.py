@@ -1,0 +1,92 @@
+"""The divergence strip: layers across, tensors down, how far each moved as log colour. Nothing moved is empty."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.figures.heat import outline
+from viz.theme import Theme, axis, figure, scale
+
+LOW, HIGH = -3.0, 0.3  # log10 of the relative change that the colours span: 0.001 to 2
+ROW, FEW = 23, 48  # px a row; columns up to which cells are set apart
+WIDE = 1000  # a click gives row * WIDE + layer
+EMPTY, MOVED, ONLY_A, ONLY_B, SHAPE = range(5)
+WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape")
+
+
+@dataclass(frozen=True)
+class Strip:
+    """`relative` [row, layer], `kind` uint8 [row, layer] one of EMPTY..SHAPE, `names` of the rows."""
+
+    relative: np.ndarray
+    kind: np.ndarray
+    names: list[str]
+
+
+def strip(
+    part: Strip, theme: Theme, *, letter: str, revision: str, selected: tuple[int, int] | None = None, bar: bool = True
+) -> go.Figure:
+    """One side against A. A relative change of 0 is left empty; a tensor that only one side has is hatched."""
+    rows, layers = part.relative.shape
+    moved = part.kind == MOVED
+    shown = np.where(moved & (part.relative > 0), part.relative, np.nan)
+    broken = moved & np.isnan(part.relative)
+    z = np.clip(np.log10(np.where(np.isposinf(shown), 1e9, shown)), LOW, HIGH).astype(np.float32)
+    x, y = np.arange(layers, dtype=np.int32), np.arange(rows, dtype=np.int32)
+    code = (y[:, None] * WIDE + x[None, :]).astype(np.int32)
+    gap = 1 if layers <= FEW else 0
+    cells = {
+        "type": "heatmap", "x": x, "y": y, "z": z, "coloraxis": "coloraxis", "xgap": gap, "ygap": gap, "customdata": code,
+        "text": _words(part, letter), "hovertemplate": "%{text}<extra></extra>", "hoverongaps": True,
+    }  # fmt: skip
+    data = [cells]
+    for kinds, symbol, colour in (
+        ((ONLY_A,), "line-ne", theme.a),
+        ((ONLY_B,), "line-ne", theme.b),
+        ((SHAPE,), "x-thin", theme.secondary),
+    ):
+        at = np.argwhere(np.isin(part.kind, kinds))
+        data += [_marks(at, symbol, colour, code)] if len(at) else []
+    at = np.argwhere(broken)
+    data += [_marks(at, "square", theme.nan, code)] if len(at) else []
+    ticks = {"tickmode": "array", "tickvals": y, "ticktext": part.names}
+    every = max(1, -(-layers // 32))
+    marks = [-3.0, -2.0, -1.0, 0.0]
+    shade = {"cmin": LOW, "cmax": HIGH, "colorscale": scale(theme.log), "showscale": bar}
+    if bar:
+        shade["colorbar"] = {
+            "thickness": 9, "outlinewidth": 0, "tickvals": marks, "ticktext": ["0.001", "0.01", "0.1", "1"], "len": 1.0,
+            "tickfont": {"size": 11, "color": theme.secondary}, "ticks": "", "xpad": 6, "ypad": 0,
+        }  # fmt: skip
+    layout = {
+        "coloraxis": shade,
+        "xaxis": axis(
+            theme, "", range=[-0.5, layers - 0.5], tickmode="array", tickvals=x[::every], ticktext=[str(i) for i in x[::every]]
+        ),
+        "yaxis": axis(theme, "", range=[rows - 0.5, -0.5], **ticks),
+        "plot_bgcolor": theme.panel,
+    }
+    if selected is not None:
+        row, layer = selected
+        layout["shapes"] = [outline(layer - 0.5, layer + 0.5, row - 0.5, row + 0.5, theme)]
+    return figure(data, theme, height=34 + ROW * rows, revision=revision, click=("cell", "customdata"), **layout)
+
+
+def _words(part: Strip, letter: str) -> list[list[str]]:
+    """What a hover says of each cell."""
+    words = [word.format(letter) for word in WORDS]
+
+    def one(row: int, layer: int, kind: int) -> str:
+        moved = f"|{letter} − A| / |A| = {part.relative[row, layer]:.3g}" if kind == MOVED else words[kind]
+        return f"{part.names[row]} · layer {layer}<br>{moved}"
+
+    return [[one(row, layer, kind) for layer, kind in enumerate(kinds)] for row, kinds in enumerate(part.kind)]
+
+
+def _marks(at: np.ndarray, symbol: str, colour: str, code: np.ndarray) -> dict:
+    """Cells that have no colour of their own."""
+    marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 1.3, "color": colour}}
+    y, x = at.T.astype(np.int32)
+    base = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "marker": marker}
+    return base | {"x": x, "y": y, "customdata": code[at[:, 0], at[:, 1]]}

@@ -1,0 +1,74 @@
+"""One tensor of several sides, all in one colour range, and the difference, which has its own, centred on 0."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import plotly.graph_objects as go
+
+from viz.figures import colours, labels
+from viz.figures.heat import matrix
+from viz.figures.labels import Axis
+from viz.figures.stack import Panel, Series, stack
+from viz.theme import Theme
+
+TALL, TICKS = 330, 14
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One picture: values [rows, columns] or [entries], what is masked, and whether it is a difference."""
+
+    title: str
+    values: np.ndarray
+    masked: np.ndarray | None
+    difference: bool = False
+
+
+def maps(
+    leaves: list[Leaf], rows: Axis, columns: Axis, kind: str, theme: Theme, *, log: bool, revision: str
+) -> list[tuple[go.Figure, str]]:
+    """A figure a leaf and what its colours say. `kind`: signed, probability or positive, of the sides."""
+    plain = [leaf.values for leaf in leaves if not leaf.difference]
+    together = np.concatenate([values.ravel() for values in plain])
+    shared = {
+        "signed": lambda: colours.signed(together, theme, log),
+        "probability": lambda: colours.probability(theme, log),
+    }.get(kind, lambda: colours.sequential(together, theme, log))()
+    square = rows.name == "query" and columns.name == "key" and rows.cells >= 4
+    found = []
+    for leaf in leaves:
+        colour = colours.signed(leaf.values, theme, log) if leaf.difference else shared
+        drawn = matrix(
+            leaf.values, rows, columns, colour, theme, revision=f"{revision}:{leaf.title}", masked=leaf.masked, inset=square,
+            unit=leaf.title, height=TALL,
+        )  # fmt: skip
+        found.append((drawn, colour.note))
+    return found
+
+
+def curves(leaves: list[Leaf], side: Axis, theme: Theme, *, revision: str) -> list[tuple[go.Figure, str]]:
+    """Vectors: the sides over each other, and the difference beside it."""
+    shades = [theme.a, theme.b, theme.accent, theme.secondary]
+    over = [leaf for leaf in leaves if not leaf.difference]
+    series = [Series(leaf.title, leaf.values, shades[i]) for i, leaf in enumerate(over)]
+    found = [(stack([Panel("", series)], side, theme, revision=revision, height=260, legend=True), "")]
+    for leaf in leaves:
+        if leaf.difference:
+            bars = Panel("", [Series(leaf.title, leaf.values, theme.faint, "bar")])
+            found.append((stack([bars], side, theme, revision=f"{revision}:d", height=260), ""))
+    return found
+
+
+def losses(
+    loss: np.ndarray, kl: np.ndarray | None, letters: str, pieces: list[str], theme: Theme, *, revision: str
+) -> go.Figure:
+    """loss [side, pos - 1] and kl [side, pos] in nats, over the tokens of the prompt."""
+    shades = [theme.a, theme.b, theme.accent, theme.secondary]
+    n = len(pieces)
+    at = np.arange(1, n)
+    panels = [Panel("loss of each token, nats", [Series(c, loss[i], shades[i], at=at) for i, c in enumerate(letters)])]
+    if kl is not None:
+        after = [Series(f"KL(A‖{c})", kl[i], shades[i], keyed=len(letters) > 2) for i, c in enumerate(letters) if i]
+        panels.append(Panel("KL of the prediction after each token, nats", after, share=0.7))
+    side = labels.token_axis("token", pieces, most=labels.TICKS_ACROSS)
+    return stack(panels, side, theme, revision=revision, height=300, legend=True)

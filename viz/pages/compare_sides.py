@@ -1,0 +1,160 @@
+"""What the sides of a comparison are: from fields of a link to models, and what each is in words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from model.errors import BlockscopeError
+from model.interventions import EDITS, Edit, edit_at
+from model.surgery import CHANGES, read, span, summary
+from viz.compare_state import EDIT, LETTERS, OWN, CompareState, changes, field, layer_range, pieces
+from viz.pages.quick import QUICK
+from viz.shelf import Shelf
+
+LM = Any
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One side: an entry of the shelf, what is changed in which layers, and what is edited while it runs."""
+
+    model: str
+    change: str = ""
+    layers: str = ""
+    edit: str = ""
+
+
+def specs(state: CompareState, shelf: Shelf) -> tuple[list[Spec], list[str]]:
+    """The sides that a view asks for, and a sentence for each value that was left out."""
+    first, notes = shelf.name(state.model)
+    if state.quick != OWN:
+        if state.quick not in QUICK:
+            raise BlockscopeError(f"there is no comparison {ascii(state.quick)[:40]}; there are {', '.join(QUICK)}")
+        given = QUICK[state.quick].sides(shelf.model(first), shelf.names)
+        return [Spec(**{"model": first, **side}) for side in given], notes
+    found = []
+    for letter in LETTERS[: state.sides]:
+        side = state.side(letter)
+        name, more = shelf.name(side["model"] or first)
+        good = []
+        for piece in pieces(side["change"]):
+            part, value = next(iter(changes(piece).items()))
+            if part not in CHANGES:
+                more.append(f"{field(letter, 'change')}: there is no part {part!r} to change: left out")
+            elif value not in CHANGES[part].choices and not CHANGES[part].free:
+                choices = ", ".join(CHANGES[part].choices)
+                more.append(f"{field(letter, 'change')}: {part} must be one of {choices}, got {value!r}: left out")
+            else:
+                good.append(f"{part}={value}")
+        found.append(Spec(name, ",".join(good), side["layers"], side["edit"]))
+        notes += more
+    return found, notes
+
+
+def variant(built: LM, spec: Spec) -> LM:
+    """The model of a side. Raises BlockscopeError where the surgery does not fit the weights or the layers."""
+    if not spec.change:
+        return built
+    return built.variant(layers=layer_range(spec.layers), **changes(spec.change))
+
+
+def edits(spec: Spec) -> tuple[Edit, ...]:
+    if not (found := EDIT.fullmatch(spec.edit)):
+        return ()
+    what, layer, index, factor, leaf = found.groups()
+    if what == "patch" and not leaf:
+        raise BlockscopeError("a patch names the tensor that is patched in, as patch:3:-1:0:hook_attn_out")
+    return (edit_at(what, int(layer), int(index or -1), float(factor or 0), leaf or ""),)
+
+
+def about(letter: str, spec: Spec, lm: LM, built: LM) -> dict:
+    """The card of one side: what it is, what was changed, and whether anybody trained it so."""
+    phrases = summary(built.config, lm.config)
+    where = layer_range(spec.layers)
+    if phrases and where and len(where) < lm.config.n_layers:
+        phrases.append(f"layers {span(where)}" if len(where) > 1 else f"layer {span(where)}")
+    phrases += [_edit_words(edit) for edit in edits(spec)]
+    as_is = "as built, random weights" if lm.random else "as trained"
+    return {
+        "letter": letter.upper(),
+        "model": spec.model,
+        "title": ", ".join(phrases) or as_is,
+        "design": design(lm, where[0] if where and where[0] < lm.config.n_layers else 0),
+        "note": _note(lm, built, bool(phrases)),
+        "change": [list(item) for item in changes(spec.change).items()],
+        "layers": spec.layers,
+        "edit": spec.edit,
+        "parts": {name: read(built.config, name) for name in CHANGES if _readable(built, name)},
+        "depth": lm.config.n_layers,
+    }
+
+
+def _readable(lm: LM, name: str) -> bool:
+    try:
+        read(lm.config, name)
+    except (AttributeError, BlockscopeError):
+        return False
+    return True
+
+
+def _note(lm: LM, built: LM, changed: bool) -> str:
+    if not changed:
+        return ""
+    new = _new(lm.invented)
+    if lm.random:
+        return f"random weights; drawn anew: {new}" if new else "random weights, the same on both sides"
+    was = "counterfactual: these weights were not trained this way"
+    if [p.split(" ")[0] for p in summary(built.config, lm.config)] == ["QK-norm"]:
+        was = f"counterfactual: these weights were trained {'without' if built.qk_norm == 'off' else 'with'} it"
+    return f"{was}; new: {new}" if new else was
+
+
+def _new(names: Sequence[str]) -> str:
+    """ "q_norm, k_norm (unit gain)" for all layers at once."""
+    leaves = dict.fromkeys(name.split(".", 2)[-1].removesuffix(".weight") for name in names)
+    shown = ", ".join(list(leaves)[:3]) + (f" and {len(leaves) - 3} more" if len(leaves) > 3 else "")
+    gains = leaves and all("norm" in leaf or "ln" in leaf for leaf in leaves)
+    return f"{shown} (unit gain)" if gains else f"{shown} (seeded by name)" if shown else ""
+
+
+def _edit_words(edit: Edit) -> str:
+    layer = edit.tap.split(".")[1]
+    which = "" if edit.index < 0 else f" {edit.index}"
+    kind = EDITS[edit.what]
+    if edit.what == "patch":
+        return f"A's {edit.tap.split('.', 2)[2]} patched into layer {layer}"
+    return f"{kind.title}{which} in layer {layer}" + ("" if edit.what == "gate" else f" × {edit.factor:g}")
+
+
+NORM_WORDS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
+WIRING_WORDS = {"pre": "", "post": "post-norm", "output": "output norm", "sandwich": "sandwich norm", "parallel": "parallel"}
+MLP_WORDS = {"swiglu": "SwiGLU", "relu": "ReLU MLP", "gelu": "GELU MLP", "geglu-tanh": "GeGLU", "gelu-tanh": "GELU MLP"}
+
+
+def design(lm: LM, layer: int) -> str:
+    """One line: "RMSNorm · GQA 9/3 · RoPE 100k · SwiGLU · no QK-norm"."""
+    block = lm.config.blocks[layer]
+    one = lambda name: CHANGES[name].read(block) if _readable(lm, name) else ""  # noqa: E731
+    attn = block.attn
+    kv = getattr(attn, "n_kv_heads", None)
+    heads = (
+        "MLA"
+        if kv is None
+        else f"MHA {kv}"
+        if kv == attn.n_heads
+        else f"MQA {attn.n_heads}/1"
+        if kv == 1
+        else f"GQA {attn.n_heads}/{kv}"
+    )
+    rope = f"RoPE {float(attn.rope.base):,.0f}".replace(",000", "k") if attn.rope else "no rotation"
+    mask, qk = one("window"), one("qk_norm")
+    return " · ".join(
+        filter(
+            None,
+            [
+                NORM_WORDS.get(one("norm"), one("norm")), WIRING_WORDS.get(one("wiring"), one("wiring")), heads, rope,
+                MLP_WORDS.get(one("mlp"), one("mlp")), "no QK-norm" if qk == "off" else f"QK-norm per {qk}",
+                f"window {mask}" if mask not in ("off", "") else "",
+            ],
+        )
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""The words and tables of a comparison: next tokens, what changed, identities on both sides, the blocks node by node."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from model.compare import CHANGED, ONLY_A, ONLY_B, SHAPE, Cell
+from model.counting import count_config
+from viz.compare_state import CompareState
+from viz.nodes import qk
+from viz.nodes.card import Scene
+from viz.pages.answers import block_drawings, block_nodes
+from viz.pages.compare_done import Done
+from viz.pages.quick import QUICK
+from viz.state import UiState
+from viz.theme import Theme, number
+
+
+def nexts(done: Done) -> list[dict]:
+    """The next tokens of each side, or the sentence that says why there are none."""
+    told = []
+    for letter, outcome in zip(done.letters, done.outcomes, strict=True):
+        if isinstance(outcome, str):
+            told.append({"letter": letter, "wrong": outcome})
+        else:
+            top = [[piece, f"{p:.3f}", p] for _, piece, p in outcome.top]
+            kl = None if outcome.kl is None else f"{outcome.kl:.3g}" if outcome.kl else "0"
+            told.append({"letter": letter, "top": top, "kl": kl, "entropy": f"{outcome.entropy:.2f}"})
+    return told
+
+
+def table(done: Done) -> dict:
+    """What changed, a row a quantity and a column a side."""
+    lms, lock = done.lms, done.lock
+    counts = [count_config(lm.config) for lm in lms]
+    first = counts[0].parameters
+    peaks = [[c for name, c in cells.items() if name.endswith("attn.hook_logits")] for cells in lock.cells]
+    a = max((c.peak[0] for c in peaks[0] if c.peak[0] == c.peak[0]), default=float("nan"))
+    others = [max((c.peak[1] for c in found if c.peak[1] == c.peak[1]), default=float("nan")) for found in peaks]
+    layers = (
+        ""
+        if lock.begin <= 0
+        else f", layers {lock.begin}–{lock.depth - 1}"
+        if lock.begin < lock.depth - 1
+        else f", layer {lock.begin}"
+    )
+    rows = [
+        [f"largest |logit|{layers}", *(number(x) for x in (a, *others))],
+        ["parameters", f"{first:,}", *(f"{c.parameters - first:+,}" for c in counts[1:])],
+        ["KV cache / token", *(_bytes(c.kv_bytes_per_token(lm.dtype.itemsize)) for c, lm in zip(counts, lms, strict=True))],
+        ["design", *(f"{lm.config.n_layers} × {lm.config.d_model}" for lm in lms)],
+    ]
+    return {"columns": ["", *done.letters], "rows": rows}
+
+
+def _bytes(n: int) -> str:
+    return f"{n:,} B" if n < 10_000 else f"{n / 1000:,.1f} kB"
+
+
+def starts(done: Done) -> list[list[str]]:
+    return [[letter, done.lock.where(n) or "nothing differs"] for n, letter in enumerate(done.letters) if n]
+
+
+def identities(done: Done, state: CompareState, theme: Theme) -> list[dict]:
+    """The equations of the chosen layer on both sides, what stands above the change, and the bound that QK-norm sets."""
+    n, lock = done.nth(state), done.lock
+    told = []
+    if lock.first[n] > 0:
+        told.append(
+            {
+                "name": f"nothing differs above layer {lock.first[n]}",
+                "holds": True,
+                "value": "0",
+                "note": "one computation, run once",
+            }
+        )
+    ours, theirs = ({i.formula: i for i in lock.identities(side, state.layer)} for side in (0, n))
+    for formula in dict.fromkeys([*ours, *theirs]):
+        pair = [side.get(formula) for side in (ours, theirs)]
+        who = "A, " + done.letters[n] if all(pair) else "A" if pair[0] else done.letters[n]
+        value = " · ".join(_residual(i.residual) for i in pair if i)
+        told.append(
+            {
+                "name": f"{formula} ({who})",
+                "holds": all(i.holds for i in pair if i),
+                "value": value,
+                "note": next(i.note for i in pair if i),
+            }
+        )
+    for side in dict.fromkeys((0, n)):
+        told += _bound(done, side, n, state, theme)
+    return told
+
+
+def _bound(done: Done, side: int, n: int, state: CompareState, theme: Theme) -> list[dict]:
+    lm = done.lms[side]
+    if state.layer >= lm.config.n_layers:
+        return []
+    scene = Scene.of(lm, done.lock.ids[side][0].tolist(), UiState(layer=state.layer, head=state.head), theme)
+    cell = done.lock.cells[n - 1].get(f"blocks.{state.layer}.attn.hook_logits")
+    if cell is None or not qk.bounded(scene):
+        return []
+    bound = float(np.max(qk.bounds(scene, qk.gains(scene, scene.attn.qk_norm_over))[0]))
+    peak = cell.peak[0 if side == 0 else 1]
+    name = f"{done.letters[side]} logits under the bound {number(bound)}"
+    return [
+        {
+            "name": name,
+            "holds": bool(peak <= bound * (1 + 1e-4)),
+            "value": f"max {number(peak)}",
+            "note": "max|g_q| · max|g_k| · √d_head",
+        }
+    ]
+
+
+def _residual(x: float) -> str:
+    return "0" if x == 0 else "—" if x != x else f"{x:.0e}".replace("e-0", "e-")
+
+
+def diagrams(done: Done, state: CompareState) -> list[dict]:
+    """The block of both sides at the chosen layer; each node says how far its tensor moved, or that it stands alone."""
+    n, told = done.nth(state), []
+    cells = done.lock.cells[n - 1]
+    for side in (0, n):
+        config = done.lms[side].config
+        if state.layer >= config.n_layers:
+            continue
+        block = config.blocks[state.layer]
+        nodes = {}
+        for node in block_nodes(block):
+            found = [cells[f"blocks.{state.layer}.{tap}"] for tap in node.taps if f"blocks.{state.layer}.{tap}" in cells]
+            nodes[node.id] = {"taps": node.shown or node.taps, **_moved(found, done.letters[side])}
+        told.append({"letter": done.letters[side], "block": block_drawings(block), "nodes": nodes})
+    return told
+
+
+def _moved(cells: Sequence[Cell], letter: str) -> dict:
+    if not cells:
+        return {"kind": "same", "words": "shared"}
+    if all(cell.state in (ONLY_A, ONLY_B) for cell in cells):
+        return {"kind": "only", "words": f"only in {letter}"}
+    if any(cell.state == SHAPE for cell in cells):
+        return {"kind": "moved", "words": "other shape"}
+    most = max((cell.relative for cell in cells if cell.state == CHANGED), default=0.0)
+    return {"kind": "moved", "words": f"Δ {number(most)}"} if most != 0 else {"kind": "same", "words": "Δ 0"}
+
+
+def quick_list(shelf: Any, model: str) -> list[dict]:
+    """Every entry of the one-click list, with the sentence that says why this model cannot be compared so."""
+    told = []
+    for name, quick in QUICK.items():
+        entry = {"id": name, "label": quick.label, "title": quick.title, "tap": quick.tap, "wrong": ""}
+        if shelf.ready(model):
+            try:
+                quick.sides(shelf.model(model), shelf.names)
+            except Exception as error:  # an unfit model: the entry is shown and says why
+                entry["wrong"] = str(error)
+        told.append(entry)
+    return told
