@@ -19,6 +19,7 @@ from model.presets import PRESETS
 from model.reduce import reduction
 from model.surgery import change, read
 from model.taps import Collect, Recorder, Tap, recording, require_fired, select, taps_of
+from model.text import Text
 from model.tokens import Tokenizer
 from model.view import Request, View
 from model.weights import WeightStore, seeded
@@ -43,7 +44,7 @@ class Progress:
     what: str
 
 
-class LM:
+class LM(Text):
     """A decoder with its weights, tokenizer and memory. Read-only once made: any number of threads may share it."""
 
     def __init__(
@@ -81,37 +82,6 @@ class LM:
     @property
     def qk_norm(self) -> str:
         return read(self.config, "qk_norm")
-
-    # ---- text ------------------------------------------------------------------------------------------------------
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of `text`; for a model without a tokenizer, ids typed as numbers ("15 7 2")."""
-        if self.tokenizer is not None:
-            return self.tokenizer.encode(text)
-        try:
-            return [int(word) for word in text.replace(",", " ").split()]
-        except ValueError:
-            raise BlockscopeError(f"{self.name} has no tokenizer: type token ids as numbers, such as 15 7 2") from None
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(ids)) if self.tokenizer is not None else " ".join(map(str, ids))
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        """One short display string per id, spaces and line ends made visible."""
-        return self.tokenizer.pieces(list(ids)) if self.tokenizer is not None else [str(i) for i in ids]
-
-    def checked(self, tokens: Sequence[int] | Tensor) -> Tensor:
-        """-> int64 [batch, pos] on the device; empty prompts and ids outside the embedding are refused."""
-        ids = torch.as_tensor(tokens)
-        if ids.numel() == 0:
-            raise BlockscopeError("the prompt is empty: type at least one token")
-        if ids.is_floating_point() or ids.ndim > 2:
-            raise BlockscopeError(f"tokens must be whole numbers [pos] or [batch, pos], got {ids.dtype} {list(ids.shape)}")
-        outside = ids[(ids < 0) | (ids >= self.config.d_vocab)]
-        if outside.numel():
-            rows = self.config.d_vocab
-            raise BlockscopeError(f"token id {int(outside[0])} is outside this model's vocabulary of {rows} rows")
-        return ids.reshape(-1, ids.shape[-1]).to(self.device, torch.long)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
