@@ -68,7 +68,7 @@ def rmsnorm(x: Vector, gain: Vector | None = None, eps: float = 1e-5) -> list[St
         Step("x", "what is typed", x),
         Step("x²", "x · x", squares),
         Step("mean(x²)", "Σ x² / d", (mean(squares),)),
-        Step("rms", f"√(mean(x²) + {eps:g})", (scale,)),
+        Step("rms", "√(mean(x²) + ε)", (scale,)),
         Step("x / rms", "its RMS is 1", normalized),
         Step("y", "(x / rms) ⊙ g", tuple(a * b for a, b in zip(normalized, g, strict=True))),
     ]
@@ -88,7 +88,7 @@ def layernorm(x: Vector, gain: Vector | None = None, bias: Vector | None = None,
         Step("mean(x)", "Σ x / d", (mean(x),)),
         Step("x − mean", "now its mean is 0", centred),
         Step("var(x)", "Σ (x − mean)² / d", (variance,)),
-        Step("σ", f"√(var(x) + {eps:g})", (scale,)),
+        Step("σ", "√(var(x) + ε)", (scale,)),
         Step("(x − mean) / σ", "its mean is 0, its RMS 1", normalized),
         Step("y", "… ⊙ g + b", tuple(n * a + c for n, a, c in zip(normalized, g, b, strict=True))),
     ]
@@ -124,7 +124,7 @@ def rotation(x: Vector = (1.0, 0.0), position: float = 3, frequency: float = 0.5
     cos, sin = math.cos(angle), math.sin(angle)
     turned = (a * cos - b * sin, b * cos + a * sin)
     return [
-        Step("(a, b)", "one pair of a head's coordinates", (a, b)),
+        Step("(a, b)", "one pair of coordinates", (a, b)),
         Step("φ", "position · θ, in radians", (angle,)),
         Step("φ in degrees", "φ · 180 / π", (math.degrees(angle),)),
         Step("cos φ, sin φ", "", (cos, sin)),

@@ -1,9 +1,11 @@
 """A model as it was named: a preset, or the text of a config.json, which nobody has looked at yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from model.checkpoints.families import config_of
 from model.checkpoints.fields import parse_json
+from model.checkpoints.huggingface import read_config
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.presets import PRESETS, meant
@@ -27,6 +29,14 @@ def preset(name: str) -> Described:
     if name not in PRESETS:
         raise BlockscopeError(f"there is no preset {name[:60]!r}; {meant(name)}")
     return Described(name, PRESETS[name], sources()[name])
+
+
+def folder(name: str, source: str) -> Described:
+    """A model by its source on this machine: a preset, or a folder of which the config.json alone is read."""
+    if source in PRESETS:
+        return replace(preset(source), name=name)
+    path = Path(source).expanduser()
+    return Described(name, read_config(path / "config.json" if path.is_dir() else path), f"its config.json, in {path.name}")
 
 
 def pasted(text: str) -> Described:
