@@ -48,7 +48,7 @@ def web(shelf):
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
     import gradio as gr
 
-    from viz.pages import compare, explore
+    from viz.pages import anatomy, compare, explore
     from viz.pages.shell import head, parent
     from viz.store import Store
 
@@ -57,6 +57,8 @@ def web(shelf):
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
+    page = anatomy.blocks(anatomy.Anatomy(store, shelf.sources))
+    app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
     return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
 
 

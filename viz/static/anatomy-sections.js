@@ -206,8 +206,9 @@ function ladder(section) {
   node.tHead.rows[0].cells[5].title = "of a block's parameters";
   for (let i = 6; i < 9; i++) node.tHead.rows[0].cells[i].title = "of the tiny twin of this rung, random weights by name";
   let above = "";
-  for (const rung of section.rungs) {
-    if (rung.below !== above && rung.below !== null) node.tBodies[0].append(heading("from Llama 3 on", heads.length));
+  for (const [i, rung] of section.rungs.entries()) {
+    const goal = section.rungs.slice(i).find((next) => next.model)?.model ?? "";
+    if (rung.below !== above && rung.below !== null) node.tBodies[0].append(heading("Llama 3 → " + goal, heads.length));
     above = rung.id;
     const tr = make("tr", "rung");
     tr.dataset.rung = rung.id;
