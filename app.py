@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
+RANDOM = "tiny-llama"  # where shapes change, only random weights can follow
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -22,10 +23,11 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def shelved(sources: Iterable[str]) -> dict[str, str]:
-    """Name on the page -> source: what was asked for, then the models that ship. Two folders of one name stay apart."""
+    """Name on the page -> source: what was asked for, what ships, random weights. Two folders of one name stay apart."""
     shipped = sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
     named: dict[str, str] = {}
-    for source in dict.fromkeys([*sources, *shipped]):
+    known = [*sources, *shipped]
+    for source in dict.fromkeys([*known, *([RANDOM] if known else [])]):
         name = Path(source).name or source
         while name in named:
             name += "′"

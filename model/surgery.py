@@ -199,7 +199,7 @@ CHANGES: dict[str, Change] = {
     ),
     "biases": Change("biases", ON_OFF, _read_biases, _write_biases),
     "kv_heads": Change(
-        "KV heads", ("1",), lambda b: str(getattr(b.attn, "n_kv_heads", b.attn.n_heads)), _write_kv_heads,
+        "KV heads", ("1",), lambda b: str(getattr(b.attn, "n_kv_heads", "latent")), _write_kv_heads,
         free=True, resizes=True,
     ),
     "d_mlp": Change(

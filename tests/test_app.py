@@ -277,7 +277,7 @@ def test_models_on_the_shelf_have_names_of_their_own(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "notes").mkdir()
-    assert list(app.shelved([])) == ["a", "b"]
+    assert list(app.shelved([])) == ["a", "b", "tiny-llama"]
     assert list(app.shelved(["tiny-llama", "/x/a", "/y/a", "/x/a"])) == ["tiny-llama", "a", "a′", "a′′", "b"]
 
 

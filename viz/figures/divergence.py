@@ -9,7 +9,7 @@ from viz.figures.heat import outline
 from viz.theme import Theme, axis, figure, scale
 
 LOW, HIGH = -3.0, 0.3  # log10 of the relative change that the colours span: 0.001 to 2
-ROW, FEW = 23, 48  # px a row; columns up to which cells are set apart
+ROW, LOW_ROW, FEW = 23, 17, 48  # px a row, of several strips; columns up to which cells are set apart
 WIDE = 1000  # a click gives row * WIDE + layer
 EMPTY, MOVED, ONLY_A, ONLY_B, SHAPE = range(5)
 WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape")
@@ -25,7 +25,7 @@ class Strip:
 
 
 def strip(
-    part: Strip, theme: Theme, *, letter: str, revision: str, selected: tuple[int, int] | None = None, bar: bool = True
+    part: Strip, theme: Theme, *, letter: str, revision: str, selected: tuple[int, int] | None = None, low: bool = False
 ) -> go.Figure:
     """One side against A. A relative change of 0 is left empty; a tensor that only one side has is hatched."""
     rows, layers = part.relative.shape
@@ -51,26 +51,25 @@ def strip(
     at = np.argwhere(broken)
     data += [_marks(at, "square", theme.nan, code)] if len(at) else []
     ticks = {"tickmode": "array", "tickvals": y, "ticktext": part.names}
-    every = max(1, -(-layers // 32))
+    across = {"tickmode": "array", "tickvals": x} if layers <= 12 else {"nticks": 32, "tickformat": "d"}
     marks = [-3.0, -2.0, -1.0, 0.0]
-    shade = {"cmin": LOW, "cmax": HIGH, "colorscale": scale(theme.log), "showscale": bar}
-    if bar:
-        shade["colorbar"] = {
-            "thickness": 9, "outlinewidth": 0, "tickvals": marks, "ticktext": ["0.001", "0.01", "0.1", "1"], "len": 1.0,
-            "tickfont": {"size": 11, "color": theme.secondary}, "ticks": "", "xpad": 6, "ypad": 0,
-        }  # fmt: skip
+    shade = {"cmin": LOW, "cmax": HIGH, "colorscale": scale(theme.log), "showscale": True}
+    shade["colorbar"] = {
+        "thickness": 9, "outlinewidth": 0, "tickvals": marks, "ticktext": ["0.001", "0.01", "0.1", "1"], "len": 1.0,
+        "tickfont": {"size": 11, "color": theme.secondary}, "ticks": "", "xpad": 6, "ypad": 0,
+    }  # fmt: skip
     layout = {
         "coloraxis": shade,
-        "xaxis": axis(
-            theme, "", range=[-0.5, layers - 0.5], tickmode="array", tickvals=x[::every], ticktext=[str(i) for i in x[::every]]
-        ),
+        "xaxis": axis(theme, "", range=[-0.5, layers - 0.5], tickangle=0, **across),
         "yaxis": axis(theme, "", range=[rows - 0.5, -0.5], **ticks),
         "plot_bgcolor": theme.panel,
     }
     if selected is not None:
         row, layer = selected
         layout["shapes"] = [outline(layer - 0.5, layer + 0.5, row - 0.5, row + 0.5, theme)]
-    return figure(data, theme, height=34 + ROW * rows, revision=revision, click=("cell", "customdata"), **layout)
+    return figure(
+        data, theme, height=34 + (LOW_ROW if low else ROW) * rows, revision=revision, click=("cell", "customdata"), **layout
+    )
 
 
 def _words(part: Strip, letter: str) -> list[list[str]]:

@@ -12,6 +12,7 @@ from viz.figures.stack import Panel, Series, stack
 from viz.theme import Theme
 
 TALL, TICKS = 330, 14
+LATER = {"light": ("#23845a", "#8348ad"), "dark": ("#5cc792", "#c594ee")}  # the third and fourth side, as in compare.css
 
 
 @dataclass(frozen=True)
@@ -48,9 +49,9 @@ def maps(
 
 def curves(leaves: list[Leaf], side: Axis, theme: Theme, *, revision: str) -> list[tuple[go.Figure, str]]:
     """Vectors: the sides over each other, and the difference beside it."""
-    shades = [theme.a, theme.b, theme.accent, theme.secondary]
+    shades = [theme.a, theme.b, *LATER[theme.name]]
     over = [leaf for leaf in leaves if not leaf.difference]
-    series = [Series(leaf.title, leaf.values, shades[i]) for i, leaf in enumerate(over)]
+    series = [Series(leaf.title, leaf.values, shades["ABCD".index(leaf.title)]) for leaf in over]
     found = [(stack([Panel("", series)], side, theme, revision=revision, height=260, legend=True), "")]
     for leaf in leaves:
         if leaf.difference:
@@ -63,12 +64,12 @@ def losses(
     loss: np.ndarray, kl: np.ndarray | None, letters: str, pieces: list[str], theme: Theme, *, revision: str
 ) -> go.Figure:
     """loss [side, pos - 1] and kl [side, pos] in nats, over the tokens of the prompt."""
-    shades = [theme.a, theme.b, theme.accent, theme.secondary]
+    shades = [theme.a, theme.b, *LATER[theme.name]]
     n = len(pieces)
     at = np.arange(1, n)
     panels = [Panel("loss of each token, nats", [Series(c, loss[i], shades[i], at=at) for i, c in enumerate(letters)])]
     if kl is not None:
-        after = [Series(f"KL(A‖{c})", kl[i], shades[i], keyed=len(letters) > 2) for i, c in enumerate(letters) if i]
+        after = [Series(f"KL(A‖{c})", kl[i], shades[i], keyed=False) for i, c in enumerate(letters) if i]
         panels.append(Panel("KL of the prediction after each token, nats", after, share=0.7))
     side = labels.token_axis("token", pieces, most=labels.TICKS_ACROSS)
     return stack(panels, side, theme, revision=revision, height=300, legend=True)

@@ -27,7 +27,7 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
     """Everything the page shows of a comparison."""
     state, notes = fit(done, state)
     title, caption, tensors = tensor_cards(done, state, theme)
-    strips = [strip_card(done, n, state, theme, bar=n == 1) for n in range(1, len(done.specs))]
+    strips = [strip_card(done, n, state, theme) for n in range(1, len(done.specs))]
     a, here = done.lms[0], f"blocks.{state.layer}."
     late = [] if done.losses is None else [describe(late_card(done, theme), store)]
     sides = zip(LETTERS, done.specs, done.lms, done.built, strict=False)

@@ -39,7 +39,7 @@ def strip_rows(done: Done, state: CompareState) -> list[str]:
     return list(order)
 
 
-def strip_card(done: Done, n: int, state: CompareState, theme: Theme, bar: bool) -> Card:
+def strip_card(done: Done, n: int, state: CompareState, theme: Theme) -> Card:
     """One side against A: relative change of every tensor and layer."""
     rows, depth, letter = strip_rows(done, state), done.lock.depth, done.letters[n]
     relative, kind = np.zeros((len(rows), depth), np.float32), np.zeros((len(rows), depth), np.uint8)
@@ -50,7 +50,8 @@ def strip_card(done: Done, n: int, state: CompareState, theme: Theme, bar: bool)
                 relative[row, layer], kind[row, layer] = cell.relative, KINDS[cell.state]
     chosen = (rows.index(state.tap), state.layer) if state.tap in rows and n == done.nth(state) else None
     part = divergence.Strip(relative, kind, [short_name(name) for name in rows])
-    figure = divergence.strip(part, theme, letter=letter, revision=f"strip:{len(rows)}:{depth}", selected=chosen, bar=bar)
+    looks = {"selected": chosen, "low": len(done.specs) > 2, "revision": f"strip:{len(rows)}:{depth}"}
+    figure = divergence.strip(part, theme, letter=letter, **looks)
     first = done.lock.where(n)
     gaps = [f"hatched: only in {one}" for one, state_ in (("A", ONLY_A), (letter, ONLY_B)) if (kind == KINDS[state_]).any()]
     gaps += ["crosses: other shape, statistics only"] if (kind == KINDS[SHAPE]).any() else []
@@ -58,15 +59,14 @@ def strip_card(done: Done, n: int, state: CompareState, theme: Theme, bar: bool)
     return card(f"strip-{letter}", f"{letter} against A", line(words, *gaps), figure, role="strip")
 
 
+BRIEF = (
+    ("attn.hook_", ""), ("mlp.hook_pre_linear", "up"), ("mlp.hook_pre", "gate"), ("mlp.hook_", "mlp "), (".hook_out", ""),
+    ("hook_", ""),
+)  # fmt: skip
+
+
 def short_name(name: str) -> str:
-    for long, brief in (
-        ("attn.hook_", ""),
-        ("mlp.hook_pre_linear", "up"),
-        ("mlp.hook_pre", "gate"),
-        ("mlp.hook_", "mlp "),
-        (".hook_out", ""),
-        ("hook_", ""),
-    ):
+    for long, brief in BRIEF:
         name = name.replace(long, brief)
     return name
 

@@ -49,7 +49,7 @@ def table(done: Done) -> dict:
         [f"largest |logit|{layers}", *(number(x) for x in (a, *others))],
         ["parameters", f"{first:,}", *(f"{c.parameters - first:+,}" for c in counts[1:])],
         ["KV cache / token", *(_bytes(c.kv_bytes_per_token(lm.dtype.itemsize)) for c, lm in zip(counts, lms, strict=True))],
-        ["design", *(f"{lm.config.n_layers} × {lm.config.d_model}" for lm in lms)],
+        ["layers × width", *(f"{lm.config.n_layers} × {lm.config.d_model}" for lm in lms)],
     ]
     return {"columns": ["", *done.letters], "rows": rows}
 

@@ -60,6 +60,8 @@ def _mlp(lm: LM, names: list[str]) -> Sides:
 def _kv_heads(lm: LM, names: list[str]) -> Sides:
     if not lm.random:
         raise BlockscopeError("trained weights hold one number of KV heads: choose a preset, whose weights are random")
+    if read(lm.config, "kv_heads") == "latent":
+        raise BlockscopeError("latent attention has no KV heads")
     heads, built = lm.config.blocks[0].attn.n_heads, int(read(lm.config, "kv_heads"))
     middle = built if 1 < built < heads else next((n for n in range(heads // 2, 1, -1) if heads % n == 0), 1)
     return [{"change": "" if n == built else f"kv_heads={n}"} for n in dict.fromkeys((heads, middle, 1))]

@@ -101,6 +101,7 @@ function show(answer) {
   if (answer.notes?.length) notice(answer.notes.map((note) => note.charAt(0).toUpperCase() + note.slice(1) + ".").join(" "), false);
   else at("notice").hidden = true;
   if (old?.state.prompt !== state.prompt) at("prompt").value = state.prompt;
+  grow();
   at("said").textContent = answer.tokens.said;
   at("device").hidden = false;
   at("device").textContent = answer.device;
@@ -121,7 +122,7 @@ function show(answer) {
   const of = (role) => answer.cards.filter((card) => card.role === role);
   at("cards-strip").classList.toggle("many", of("strip").length > 1);
   const jobs = [draw("cards-strip", of("strip"), answer.token), draw("cards-tensor", of("tensor"), answer.token)];
-  if (answer.late.length) jobs.push(draw("cards-late", answer.late, answer.token));
+  if (answer.late.length) jobs.push(draw("cards-late", answer.late, answer.token).then(() => (at("bs").dataset.late = String(answer.token))));
   else if (old && (old.state.prompt !== state.prompt || JSON.stringify(old.sides) !== JSON.stringify(answer.sides))) at("cards-late").replaceChildren();
   Promise.all(jobs).then(() => (at("bs").dataset.complete = String(answer.token)));
 }
@@ -147,6 +148,12 @@ function make(tag, kind, text) {
   if (kind) node.className = kind;
   if (text !== undefined) node.textContent = text;
   return node;
+}
+
+function grow() {
+  const box = at("prompt");
+  box.style.height = "auto";
+  box.style.height = Math.min(box.scrollHeight + 2, 120) + "px";
 }
 
 function fillSelect(select, count, value) {
@@ -254,7 +261,7 @@ function showDiagrams(diagrams) {
         const told = one.nodes[node.dataset.node];
         if (!told) continue;
         node.classList.add(told.kind);
-        node.querySelector(".rms").textContent = told.words;
+        if (!node.classList.contains("off")) node.querySelector(".rms").textContent = told.words;
         node.setAttribute("aria-label", node.querySelector(".label").textContent + ", " + told.words);
         const pick = () => told.taps.length && change({ tap: told.taps.at(-1) });
         node.addEventListener("click", pick);
@@ -309,6 +316,7 @@ function wire(root) {
     event.preventDefault();
     change({ prompt: prompt.value });
   });
+  prompt.addEventListener("input", grow);
   prompt.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();

@@ -26,7 +26,9 @@ export function showSides(sides, answer, now, change) {
     card.dataset.side = letter;
     card.title = "Change side " + side.letter;
     card.setAttribute("aria-expanded", String(opened === letter));
-    card.append(make("strong", "", side.letter), document.createTextNode(side.title), make("span", "", (several ? side.model + " · " : "") + side.design));
+    const head = make("span", "head");
+    head.append(make("strong", "", side.letter), document.createTextNode(side.title));
+    card.append(head, make("span", "", (several ? side.model + " · " : "") + side.design));
     if (side.note) card.append(make("span", "counter", side.note));
     card.addEventListener("click", () => openEditor(opened === letter ? null : letter));
     return card;
