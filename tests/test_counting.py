@@ -1,6 +1,7 @@
 """Counting against published numbers and against transformers, which builds the same models on the meta device."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from configs import values
 from model import PRESETS, count, load
 from model.attention import Attention
 from model.count.__main__ import main
+from model.count.tables import TABLES, plain_words
 from model.counting import PARTS, count_block
 from model.errors import BlockscopeError
 from model.masks import Causal
@@ -264,6 +266,17 @@ def test_the_command_line(capsys):
     assert main(["gpt2", "--json", "--bits", "32"]) == 0
     said = json.loads(capsys.readouterr().out)["gpt2"]
     assert said["parameters"] == 124_439_808 and said["weight_bytes"] == 4 * 124_439_808 and said["context"] == 1024
+    assert main(["gpt2", "--compare", "llama-3.1-8b", "qwen3-8b"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"\* positions: RoPE base +– +500,000 +1,000,000", said) and re.search(r"\n  norms: placement +before each", said)
+    for name in TABLES:
+        assert main(["gemma3-270m", "--context", "64", "--show", name]) == 0
+        assert name.upper() in capsys.readouterr().out
+    assert plain_words("h = Attn_{GQA, RoPE}(x) / 2^{−2p/d} e^{s_{ij}}") == "h = Attn_GQA_RoPE(x) / 2^(−2p/d) e^s_ij"
+    assert main(["gpt2", "--show", "parameters", "ladder", "--json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["tables"]
+    assert ["Llama 3", "a vocabulary four times as large", "8,030,261,248"] in [row[:3] for row in tables["ladder"]]
+    assert any(row[1] == "attn.q_proj.weight" and row[5].startswith("n_heads · d_head · d_model") for row in tables["parameters"])
     assert main(["gtp2"]) == 2 and "did you mean gpt2" in capsys.readouterr().err
 
 

@@ -1,12 +1,15 @@
-"""python -m model.count PRESET|config.json [--compare ...] [--context N] [--bits 16] [--json]"""
+"""python -m model.count PRESET|config.json [--compare ...] [--show ...] [--context N] [--bits 16] [--json]"""
 
 import argparse
 import json
 import sys
 from itertools import groupby
+from pathlib import Path
 
+from model.anatomy.described import Described, folder
 from model.cost import amount
 from model.count import count
+from model.count.tables import TABLES, Asked, as_values
 from model.counting import PARTS, Count
 from model.errors import BlockscopeError
 
@@ -39,10 +42,15 @@ def blocks(name: str, found: Count) -> list[str]:
 def table(columns: dict[str, dict[str, str]]) -> str:
     """Models side by side; a row that one of them lacks says "-"."""
     labels = list(dict.fromkeys(label for said in columns.values() for label in said))
-    body = [["", *columns], *([label, *(said.get(label, "-") for said in columns.values())] for label in labels)]
+    return aligned([["", *columns], *([label, *(said.get(label, "-") for said in columns.values())] for label in labels)])
+
+
+def aligned(body: list[list[str]], left: bool = False) -> str:
+    """Rows of text in columns; numbers end at the right of theirs, words with `left` start at its left."""
     widths = [max(map(len, column)) for column in zip(*body, strict=True)]
-    cells = ([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in body)
-    return "\n".join("  ".join(line) for line in cells)
+    push = str.ljust if left else str.rjust
+    cells = ([line[0].ljust(widths[0]), *map(push, line[1:], widths[1:])] for line in body)
+    return "\n".join("  ".join(line).rstrip() for line in cells)
 
 
 def as_json(found: Count, context: int, itemsize: int) -> dict:
@@ -65,6 +73,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m model.count", description="Count a model from its configuration alone.")
     parser.add_argument("source", help="a preset, a config.json, or a folder with one")
     parser.add_argument("--compare", nargs="+", default=[], metavar="SOURCE", help="further models, side by side")
+    shown = (
+        "further tables: equations, every parameter with its product, shapes, formulas of the totals, cache designs, the ladder"
+    )
+    parser.add_argument(
+        "--show", nargs="+", default=[], choices=[*TABLES], metavar="TABLE", help=f"{shown} ({', '.join(TABLES)})"
+    )
     parser.add_argument("--context", type=int, help="tokens of the text; without it, the first model's own context")
     parser.add_argument("--bits", type=int, choices=(8, 16, 32), default=16, help="of a number in weights and cache")
     parser.add_argument("--json", action="store_true", help="plain numbers, for programs")
@@ -79,11 +93,19 @@ def main(arguments: list[str] | None = None) -> int:
     show = as_json if asked.json else rows
     context = asked.context or found[asked.source].context
     said = {name: show(one, context, asked.bits // 8) for name, one in found.items()}
+    wanted = list(dict.fromkeys([*(["lines"] if asked.compare else []), *asked.show]))
+    tables = Asked({name: _described(name) for name in found}, context, asked.bits // 8) if wanted else None
     if asked.json:
-        print(json.dumps(said, indent=2))
-    else:
-        print(table(said), "", *(line for name, one in found.items() for line in blocks(name, one)), sep="\n")
+        print(json.dumps(said | {"tables": {name: as_values(name, tables) for name in wanted}} if wanted else said, indent=2))
+        return 0
+    print(table(said), "", *(line for name, one in found.items() for line in blocks(name, one)), sep="\n")
+    for name in wanted:
+        print("", name.upper(), aligned(TABLES[name](tables), left=True), sep="\n")
     return 0
+
+
+def _described(source: str) -> Described:
+    return folder(Path(source).name or source, source)
 
 
 if __name__ == "__main__":
