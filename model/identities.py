@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from model.block import Parallel, PostNorm
 from model.softmax import SinkSoftmax, Softmax
-from model.taps import Collect, Recorder, Tile, recording, taps_of
+from model.taps import Collect, Recorder, Tap, Tile, Watcher, recording, taps_of
 
 
 @dataclass(frozen=True)
@@ -74,30 +74,40 @@ EQUATIONS = (
 )  # fmt: skip
 
 
+class Checking:
+    """Watches one block while it runs for whatever reason: afterwards `results` measures every identity whose taps it has."""
+
+    def __init__(self, block: nn.Module):
+        have, self.block = taps_of(block), block
+        self.aliases = {"q": f"attn.{block.attn.before_rotation}"}
+        self.equations = [e for e in EQUATIONS if e.only(block)]
+        wanted = {self.aliases.get(t, t) for e in self.equations for t in e.taps} & set(have)
+        self.keep = {name: Collect(have[name]) for name in wanted}
+        self.sums: list[Tensor] = []  # row sums are taken tile by tile: the pattern itself may be too large to keep
+        watchers = {have[name]: [collect] for name, collect in self.keep.items()}
+        self.watchers: dict[Tap, list[Watcher]] = watchers | {have["attn.hook_pattern"]: [self._sum]}
+
+    def _sum(self, pattern: Tensor, tile: Tile) -> None:
+        self.sums.append(pattern.float().sum(-1))
+
+    def results(self, dtype: torch.dtype) -> list[Identity]:
+        found = {name: collect.value for name, collect in self.keep.items()} | {"row sums": torch.cat(self.sums, dim=-1)}
+        results = []
+        for equation in self.equations:
+            names = [self.aliases.get(t, t) for t in equation.taps]
+            if all(name in found for name in names):
+                with torch.no_grad():
+                    left, right = equation.sides([found[name] for name in names], self.block)
+                results.append(_measure(equation, left, right, dtype))
+        return results
+
+
 def check(block: nn.Module, x: Tensor, place=None) -> list[Identity]:
     """Run one block on x [batch, pos, d_model] and measure every identity whose taps it has."""
-    have = taps_of(block)
-    aliases = {"q": f"attn.{block.attn.before_rotation}"}
-    equations = [e for e in EQUATIONS if e.only(block)]
-    wanted = {aliases.get(t, t) for e in equations for t in e.taps} & set(have)
-    sums: list[Tensor] = []  # row sums are taken tile by tile: the pattern itself may be too large to keep
-
-    def watch(pattern: Tensor, tile: Tile) -> None:
-        sums.append(pattern.float().sum(-1))
-
-    keep = {name: Collect(have[name]) for name in wanted}
-    watchers = {have[name]: [collect] for name, collect in keep.items()} | {have["attn.hook_pattern"]: [watch]}
-    with torch.no_grad(), recording(Recorder(watchers)):
+    checking = Checking(block)
+    with torch.no_grad(), recording(Recorder(checking.watchers)):
         block(x, place)
-    found = {name: collect.value for name, collect in keep.items()} | {"row sums": torch.cat(sums, dim=-1)}
-    results = []
-    for equation in equations:
-        names = [aliases.get(t, t) for t in equation.taps]
-        if all(name in found for name in names):
-            with torch.no_grad():
-                left, right = equation.sides([found[name] for name in names], block)
-            results.append(_measure(equation, left, right, x.dtype))
-    return results
+    return checking.results(x.dtype)
 
 
 def _measure(equation: Equation, left: Tensor, right: Tensor, dtype: torch.dtype) -> Identity:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from model.cost import Cost, amount, cost, tap_sizes
 from model.counting import count_config
 from model.errors import BlockscopeError, TooLarge
-from model.identities import Identity, check
+from model.identities import Checking, Identity, check
 from model.kept import ByteLRU
 from model.lm import Decoder
 from model.place import KVCache, Place
@@ -24,6 +24,7 @@ from model.tokens import Tokenizer
 from model.view import Request, View
 from model.weights import WeightStore, seeded
 
+IDENTITIES_SIZE = 4096  # bytes, about, of one block's
 CAPTURE_LIMIT = 4 << 30  # bytes that one capture() may hold unless the caller says otherwise
 
 
@@ -50,17 +51,21 @@ class LM(Text):
     def __init__(
         self, config: Decoder.Config, store: WeightStore, *, name: str, source: str, tokenizer: Tokenizer | None,
         report: Sequence[str] = (), invented: Sequence[str] = (), memory: int = 1 << 30, original: "LM | None" = None,
+        which: str = "",
     ):  # fmt: skip
-        self.original = original or self  # the model as loaded, where this one is a variant of it
+        self.original = original or self  # the model as loaded, where this one is its variant `which`
         self.config, self.store, self.name, self.source = config, store, name, source
         self.tokenizer, self.report, self.invented = tokenizer, tuple(report), tuple(invented)
         with torch.device("meta"):
             self.net = config.build()
         self.net.eval()
         self._taps = taps_of(self.net)
-        self._residuals = ByteLRU(memory // 2)  # tokens -> {stage: residual stream entering it [1, pos, d_model]}
-        self._views = ByteLRU(memory // 2)  # (tokens, request) -> View
-        self._memory = memory
+        self._memory, self._which = memory, which
+        if original is None:
+            self._residuals = ByteLRU(memory // 2)  # key -> {stage: residual stream entering it [1, pos, d_model]}
+            self._views = ByteLRU(memory // 2)  # (key, request) -> View
+        else:  # variants live in the memory of their original
+            self._residuals, self._views = original._residuals, original._views
 
     @property
     def device(self) -> torch.device:
@@ -114,13 +119,16 @@ class LM(Text):
             ready(net.unembed, "unembed", {"unembed.weight": "embed.weight"} if self.config.tied else {})
             return net.finish(x)
 
-    def walk(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request]) -> Iterator[Progress]:
+    def walk(
+        self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None
+    ) -> Iterator[Progress]:
         """Answer requests, a layer at a time: yields Progress, returns the Views; closing the generator stops the run.
 
         Only stages that a request needs, or that lead to one, run; the residual entering each is kept for next time.
+        `checking`: a layer whose identities are measured in the same pass, for `identities` to find.
         """
         ids = self.checked(tokens)[:1]
-        key, requests = tuple(ids[0].tolist()), list(requests)
+        key, requests = self._key(ids), list(requests)
         answers = {request: self._views.get((key, request)) for request in requests}
         missing = [request for request, view in answers.items() if view is None]
         watchers, pending = {}, {}
@@ -128,8 +136,13 @@ class LM(Text):
             pending[request] = watch = reduction(self._tap(request.tap), request)
             for name in {request.tap, request.against} - {None}:
                 watchers.setdefault(self._tap(name), []).append(watch)
+        measure = None
+        if checking is not None and self._views.get((key, checking)) is None:
+            measure = Checking(self.block(checking))
+            for tap, watching in measure.watchers.items():
+                watchers.setdefault(tap, []).extend(watching)
         entering = self._residuals.get(key) or {}
-        steps = self._steps({self.stage_of(r.tap) for r in missing}, entering)
+        steps = self._steps({self.stage_of(r.tap) for r in missing} | ({checking} if measure else set()), entering)
         place, recorder = Place.of(ids), Recorder(watchers)
         for done, stage in enumerate(steps, 1):
             x = ids if stage == -1 else entering[stage]
@@ -145,7 +158,13 @@ class LM(Text):
         for request, watch in pending.items():
             answers[request] = view = watch.view()
             self._views.put((key, request), view, view.nbytes + 1024)
+        if measure is not None:
+            self._views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
         return [answers[request] for request in requests]
+
+    def _key(self, ids: Tensor) -> tuple:
+        """What decides every number of a run: which variant this is, and the tokens [1, pos]."""
+        return self._which, tuple(ids[0].tolist())
 
     def _tap(self, name: str):
         return self._taps[name] if name in self._taps else select(self.net, [name])[name]
@@ -156,9 +175,9 @@ class LM(Text):
         have = set(entering)
         return [s for s in range(-1, last + 1) if s in needed or (s < last and s + 1 not in have)]
 
-    def views(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request]) -> list[View]:
+    def views(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None) -> list[View]:
         """Reduced at the tap, in the order asked; results and residuals are remembered per prompt."""
-        return _drain(self.walk(tokens, requests))
+        return _drain(self.walk(tokens, requests, checking))
 
     def capture(
         self, tokens: Sequence[int] | Tensor, taps: Iterable[str] = ("*",), limit: int | None = CAPTURE_LIMIT
@@ -201,7 +220,11 @@ class LM(Text):
 
     def taps(self) -> list[TapInfo]:
         """Every tap of this model, in order of the module tree."""
-        return [TapInfo(name, tap.dims, tap.kind, tap.meaning) for name, tap in self._taps.items()]
+        return list(self._tap_infos)
+
+    @cached_property
+    def _tap_infos(self) -> tuple[TapInfo, ...]:
+        return tuple(TapInfo(name, tap.dims, tap.kind, tap.meaning) for name, tap in self._taps.items())
 
     @property
     def tap_modules(self) -> Mapping[str, Tap]:
@@ -210,7 +233,7 @@ class LM(Text):
 
     def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
         """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
-        key = tuple(self.checked(tokens)[0].tolist())
+        key = self._key(self.checked(tokens)[:1])
         if stage not in (self._residuals.get(key) or {}):
             self.views(tokens, [Request(f"blocks.{stage - 1}.hook_resid_post" if stage else "hook_embed", "stats")])
         entering = self._residuals.get(key)
@@ -220,8 +243,12 @@ class LM(Text):
 
     def identities(self, tokens: Sequence[int] | Tensor, layer: int) -> list[Identity]:
         """The equations of the block of `layer`, measured on this prompt."""
-        x = self.residual(tokens, layer)
-        return check(self.block(layer), x, Place.of(x))
+        key = self._key(self.checked(tokens)[:1])
+        if (found := self._views.get((key, layer))) is None:
+            x = self.residual(tokens, layer)
+            found = check(self.block(layer), x, Place.of(x))
+            self._views.put((key, layer), found, IDENTITIES_SIZE)
+        return found
 
     def next_tokens(self, tokens: Sequence[int] | Tensor, k: int = 10) -> list[tuple[int, str, float]]:
         """The k most probable next tokens: (id, piece, probability). Nothing is sampled."""
@@ -274,6 +301,7 @@ class LM(Text):
         return LM(
             config, store, name=self.name, source=self.source, tokenizer=self.tokenizer,
             report=self.report, invented=invented, memory=self._memory, original=self,
+            which=f"{layers}:{sorted(changes.items())}",
         )  # fmt: skip
 
 

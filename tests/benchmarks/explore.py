@@ -3,7 +3,8 @@
 python tests/benchmarks/explore.py FOLDER [--tokens 256] [--rounds 7] [--threads 2]
 
 FOLDER: a model, e.g. the smollm2-135m that tests/real_models.py writes. Times are medians of rounds that alternate
-between the contenders, so that a noisy machine slows all of them; peaks are of one fresh process each.
+between the contenders, so that a noisy machine slows all of them; peaks are of one fresh process each. A change of head,
+stage, layer or node is timed as the page's own handler answers it: numbers, identities, pictures, packed for the browser.
 """
 
 import argparse
@@ -14,7 +15,6 @@ import statistics
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -23,15 +23,11 @@ sys.path.insert(0, str(ROOT))
 import torch  # noqa: E402
 
 from model import load  # noqa: E402
-from viz.nodes import cards, requests_for_run  # noqa: E402
+from viz.pages import answers  # noqa: E402
+from viz.pages.explore import Explore  # noqa: E402
+from viz.shelf import Run, Shelf  # noqa: E402
 from viz.state import UiState  # noqa: E402
-from viz.theme import LIGHT  # noqa: E402
-
-
-def explore(lm, tokens: list[int], state: UiState) -> None:
-    """The page's own run: every number of the diagram, the layer strip and the stream's figures; then one layer's views."""
-    lm.views(tokens, requests_for_run(lm, tokens, state))
-    cards(lm, tokens, state, LIGHT)
+from viz.store import Store  # noqa: E402
 
 
 def timed(work) -> float:
@@ -46,22 +42,44 @@ def prompts(lm, count: int, length: int) -> list[list[int]]:
     return [torch.randint(lm.config.d_vocab, (length,), generator=generator).tolist() for _ in range(count)]
 
 
+def first_run(lm, tokens: list[int], state: UiState) -> None:
+    """The page's own run: every number of the diagram, the layer strip, the stream's figures, one layer's identities and node."""
+    lm.views(tokens, answers.run_requests(lm, tokens, state), checking=state.layer)
+
+
 def ratios(folder: str, length: int, rounds: int) -> dict:
     lm = load(folder, device="cpu", dtype="fp32")
-    state = UiState(layer=lm.config.n_layers // 2, head=1, node="logits")
+    explore = Explore(Shelf({"m": folder}, lambda source: lm), Store())
+    state = UiState(model="m", layer=lm.config.n_layers // 2, head=1, node="logits")
     texts = prompts(lm, 2 * rounds + 2, length)
+    changes = {
+        "head": {"head": 2},
+        "stage": {"stage": "pattern"},
+        "layer": {"layer": state.layer + 3},
+        "node": {"node": "gate"},
+    }
+    plain, first, again = [], [], {name: [] for name in changes}
+    explore.shelf.model("m")
+
+    def look(tokens: list[int], **change) -> None:
+        asked = {"model": "m", "prompt": str(tokens), "layer": state.layer, "head": 1} | change
+        assert explore.look({"token": 1, "state": asked})["kind"] == "view"
+
+    def opened(tokens: list[int]) -> float:
+        seconds = timed(lambda: first_run(lm, tokens, state))
+        peaks = answers.peaks(lm, tokens)
+        explore.shelf.keep("m", lm.qk_norm, str(tokens), Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), peaks, seconds))
+        look(tokens)
+        return seconds
+
     lm.forward(texts.pop())
-    explore(lm, texts.pop(), state)  # weights read, validators built
-    plain, first, again = [], [], {"head": [], "stage": [], "layer": []}
+    opened(texts.pop())  # weights read, validators built
     for i in range(rounds):
         plain.append(timed(lambda: lm.forward(texts[2 * i])))  # noqa: B023
         tokens = texts[2 * i + 1]
-        first.append(timed(lambda: lm.views(tokens, requests_for_run(lm, tokens, state))))  # noqa: B023
-        cards(lm, tokens, state, LIGHT)
-        changes = {"head": {"head": 2}, "stage": {"stage": "pattern"}, "layer": {"layer": state.layer + 3}}
+        first.append(opened(tokens))
         for name, change in changes.items():
-            other = replace(state, **change)
-            again[name].append(timed(lambda: explore(lm, tokens, other)))  # noqa: B023
+            again[name].append(timed(lambda: look(tokens, **change)))  # noqa: B023
     base = statistics.median(plain)
     return {
         "plain forward, seconds": base,
@@ -77,7 +95,7 @@ def peak(folder: str, length: int, what: str) -> float:
     if what == "plain":
         lm.forward(tokens)
     else:
-        lm.views(tokens, requests_for_run(lm, tokens, UiState(layer=lm.config.n_layers // 2)))
+        first_run(lm, tokens, UiState(layer=lm.config.n_layers // 2))
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would start at the parent's own peak
         return int(re.search(r"VmHWM:\s+(\d+)", status.read_text())[1]) / 1024

@@ -60,8 +60,8 @@ def _selected(scene: Scene) -> Asking:
 
 
 def requests_for_run(lm: Any, tokens: Sequence[int], state: Any) -> list[Request]:
-    """What the first run of a prompt answers: the chosen node; afterwards every picture needs at most one block."""
-    return [*requests.for_run(lm, state), *asked_for(lm, tokens, state)]
+    """What the first run of a prompt answers: all that concerns every layer, and the chosen node."""
+    return [*requests.every_layer(lm), *asked_for(lm, tokens, state)]
 
 
 def layer_strip(lm: Any, tokens: Sequence[int], state: Any, theme: Theme, other: Any | None = None) -> Card:

@@ -1,7 +1,7 @@
 """A card is one picture or table with its title and the line that says what it is; a scene is what cards are drawn from."""
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -45,13 +45,17 @@ class Scene:
     tokens: tuple[int, ...]
     state: Any
     theme: Theme
-    pieces: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, lm: Any, tokens: Sequence[int], state: Any, theme: Theme, built: Any | None = None) -> "Scene":
         shown = lm if state.qk in ("as-built", lm.qk_norm) else lm.variant(qk_norm=state.qk)
         tokens = tuple(int(t) for t in tokens)
-        return cls(shown, built or lm, tokens, state, theme, list(lm.pieces(list(tokens))))
+        return cls(shown, built or lm, tokens, state, theme)
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        """One short display string a token."""
+        return list(self.lm.pieces(list(self.tokens)))
 
     @property
     def layer(self) -> int:

@@ -47,12 +47,6 @@ def stream_cosines(lm: Any) -> dict[str, list[Request]]:
     return found
 
 
-def block_stats(lm: Any, layer: int) -> list[Request]:
-    """RMS and largest entry of every tensor of one block: the numbers in the diagram."""
-    start = f"blocks.{layer}."
-    return [Request(tap.name, "stats") for tap in lm.taps() if tap.name.startswith(start)]
-
-
 def stream_norms(lm: Any) -> list[str]:
     """The norms with one divisor a token, by their path in a block: ln1, ln2_post, a latent's."""
     scales = (tap.name for tap in lm.taps() if tap.dims == ("batch", "pos", "1") and tap.name.startswith("blocks."))
@@ -66,9 +60,3 @@ def every_layer(lm: Any) -> Iterable[Request]:
         yield from norm_scales(lm, norm).values()
     for per_layer in (*stream_sizes(lm).values(), *stream_cosines(lm).values()):
         yield from per_layer
-
-
-def for_run(lm: Any, state: Any) -> list[Request]:
-    """What the first run of a prompt answers whatever node is chosen."""
-    layer = min(max(state.layer, 0), lm.config.n_layers - 1)
-    return [*block_stats(lm, layer), *every_layer(lm)]

@@ -49,15 +49,16 @@ def number_requests(lm: LM, layer: int) -> list[tuple[str, Request]]:
 
 
 def run_requests(lm: LM, tokens: Sequence[int], state: UiState) -> list[Request]:
-    """What a run answers, so that every later view of it costs no more than one block."""
+    """What a run answers: all numbers and the chosen node. A later view of it costs no more than one block."""
     layer = min(state.layer, lm.config.n_layers - 1)
     numbers = [request for _, request in number_requests(lm, layer)]
     return [*requests_for_run(lm, tokens, replace(state, layer=layer)), *numbers]
 
 
 def look_ahead(lm: LM, tokens: Sequence[int], state: UiState) -> None:
-    """Answer the diagram's numbers and the chosen node in one pass through the block; both then find their views kept."""
-    lm.views(tokens, [*(request for _, request in number_requests(lm, state.layer)), *asked_for(lm, tokens, state)])
+    """The diagram's numbers, the identities and the chosen node in one pass through the block: all then find theirs kept."""
+    asked = [request for _, request in number_requests(lm, state.layer)]
+    lm.views(tokens, [*asked, *asked_for(lm, tokens, state)], checking=state.layer)
 
 
 def peaks(lm: LM, tokens: Sequence[int]) -> tuple[float, ...]:

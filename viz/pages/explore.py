@@ -150,7 +150,8 @@ class Explore:
                 f"(--max-tokens), so it was not run. {lm.cost(len(tokens)).sentence}"
             )
         began = time.perf_counter()
-        walk = lm.walk(tokens, answers.run_requests(lm, tokens, state))
+        layer = min(state.layer, lm.config.n_layers - 1)
+        walk = lm.walk(tokens, answers.run_requests(lm, tokens, state), checking=layer)
         for step in walk:
             report(Step(step.done, step.total, step.what))
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
