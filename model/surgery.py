@@ -3,6 +3,7 @@
 Each Change reads its part of a config and writes it. Values are short strings, so that a link can carry them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ from model.attention import Attention
 from model.block import WIRINGS, BlockConfig
 from model.errors import BlockscopeError
 from model.lm import Decoder
-from model.masks import Causal, Sliding
+from model.masks import Causal, Chunked, Sliding
 from model.mlp import MLPS, MLPConfig
 from model.norms import NORMS, NormConfig
 from model.positions import PAIRINGS, Linear, Llama3, Yarn
@@ -138,7 +139,8 @@ def _write_scaling(block: BlockConfig, value: str) -> BlockConfig:
 
 
 def _read_mask(block: BlockConfig) -> str:
-    return str(block.attn.mask.window) if isinstance(block.attn.mask, Sliding) else OFF
+    mask = block.attn.mask
+    return str(mask.window) if isinstance(mask, Sliding) else f"chunks of {mask.chunk}" if isinstance(mask, Chunked) else OFF
 
 
 def _write_mask(block: BlockConfig, value: str) -> BlockConfig:
@@ -213,11 +215,16 @@ def read(config: Decoder.Config, name: str) -> str:
     return CHANGES[name].read(config.blocks[0])
 
 
+def read_all(config: Decoder.Config, name: str) -> list[str]:
+    """The values that the blocks have for one change, each once, the most frequent first."""
+    return [value for value, _ in Counter(map(CHANGES[name].read, config.blocks)).most_common()]
+
+
 def change(config: Decoder.Config, changes: Mapping[str, str], layers: range | None = None) -> Decoder.Config:
     """The same model with each named part changed in every block, or in those of `layers`; the values are those of CHANGES.
 
     A part that was not there before is new: its weights are not in any checkpoint. A change that a block already has
-    leaves that block as it is.
+    leaves that block as it is, and so does one that it has no place for, as long as another block has.
     """
     layers = range(config.n_layers) if layers is None else layers
     if not layers or layers[0] < 0 or layers[-1] >= config.n_layers:
@@ -228,11 +235,21 @@ def change(config: Decoder.Config, changes: Mapping[str, str], layers: range | N
         part = CHANGES[name]
         if value not in part.choices and not (part.free and value != OFF):
             raise BlockscopeError(f"{part.title} must be one of {', '.join(part.choices)}, got {value!r}")
-        blocks = tuple(
-            part.write(b, value) if i in layers and part.read(b) != value else b for i, b in enumerate(config.blocks)
-        )
-        config = replace(config, blocks=blocks)
+        config = replace(config, blocks=_written(part, config.blocks, value, layers))
     return config
+
+
+def _written(part: Change, blocks: tuple[BlockConfig, ...], value: str, layers: range) -> tuple[BlockConfig, ...]:
+    """Every block that has the part, changed; those without it (a layer that does not rotate) stay, unless all are."""
+    changed, refused = list(blocks), []
+    for i in layers:
+        try:
+            changed[i] = blocks[i] if part.read(blocks[i]) == value else part.write(blocks[i], value)
+        except BlockscopeError as error:
+            refused.append(error)
+    if len(refused) == len(layers):
+        raise refused[0]
+    return tuple(changed)
 
 
 def span(layers: range) -> str:

@@ -4,13 +4,16 @@ import pytest
 import torch
 from conftest import make_lm, tiny_config
 
-from model import load
+from model import PRESETS, load
 from model.errors import BlockscopeError
-from model.surgery import CHANGES, change, read, summary
+from model.surgery import CHANGES, change, read, read_all, summary
 from model.view import Request
 
 CASES = [
-    (name, value) for name, part in CHANGES.items() for value in (*part.choices, *(["7"] if part.free and name != "eps" else [])) if not part.resizes
+    (name, value)
+    for name, part in CHANGES.items()
+    for value in (*part.choices, *(["7"] if part.free and name != "eps" else []))
+    if not part.resizes
 ]
 SAME = {("rope_base", "10000"), ("eps", "1e-05")}  # what the tiny model has, under another spelling of the number
 
@@ -57,7 +60,11 @@ def test_nothing_before_the_changed_part_moves(tokens):
 def test_layers_bound_a_change(tokens):
     lm = make_lm()
     late = lm.variant(qk_norm="head", layers=range(2, 3))
-    assert [read(lm.config.__class__(**{**vars(lm.config), "blocks": (b,)}), "qk_norm") for b in late.config.blocks] == ["off", "off", "head"]
+    assert [read(lm.config.__class__(**{**vars(lm.config), "blocks": (b,)}), "qk_norm") for b in late.config.blocks] == [
+        "off",
+        "off",
+        "head",
+    ]
     assert late.invented == ("blocks.2.attn.k_norm.weight", "blocks.2.attn.q_norm.weight")
     assert summary(lm.config, late.config) == ["QK-norm off → head"]
     for layers in (range(1, 9), range(-1, 2), range(2, 2)):
@@ -74,3 +81,28 @@ def test_matrices_change_their_shape_in_random_weights_only(tokens):
     assert "blocks.0.attn.q_proj.weight" not in wide.invented and "blocks.0.attn.k_proj.weight" in wide.invented
     with pytest.raises(BlockscopeError, match="not a multiple"):
         lm.variant(kv_heads="4")
+
+
+def test_blocks_without_the_part_stay_as_they_are():
+    llama4, deepseek = PRESETS["tiny-llama4"], PRESETS["tiny-deepseek-v3"]
+    base = change(llama4, {"rope_base": "10000"})
+    assert [b.attn.rope and b.attn.rope.base for b in base.blocks] == [1e4, 1e4, 1e4, None]
+    assert read_all(llama4, "rope_base") == ["500000", "off"] and read_all(llama4, "window") == ["chunks of 24", "off"]
+    assert read_all(change(llama4, {"window": "off"}), "window") == ["off"]
+    dense = change(deepseek, {"mlp": "relu"})
+    assert dense.blocks[0] != deepseek.blocks[0] and dense.blocks[1:] == deepseek.blocks[1:]
+    with pytest.raises(BlockscopeError, match="mixture of experts"):
+        change(deepseek, {"mlp": "relu"}, layers=range(1, 4))
+    with pytest.raises(BlockscopeError, match="latent attention has no such slot"):
+        change(deepseek, {"qk_norm": "head"})
+
+
+def test_variants_share_the_memory_of_their_original(tokens):
+    lm = make_lm()
+    other, again = lm.variant(qk_norm="head"), lm.variant(qk_norm="head")
+    request = Request("blocks.1.attn.hook_logits", "stats")
+    assert other._views is lm._views and other._residuals is lm._residuals
+    (plain,), (normed,) = lm.views(tokens, [request]), other.views(tokens, [request])
+    assert plain.stats != normed.stats and lm.views(tokens, [request])[0] is plain  # never one in place of the other
+    assert again.views(tokens, [request])[0] is normed
+    assert lm.variant(window="8").views(tokens, [request])[0] is not plain
