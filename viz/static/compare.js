@@ -14,6 +14,7 @@ let waiting = null;
 let running = false;
 let step = "replace";
 let clock = 0;
+let rescued = ""; // why the view of the link could not be shown
 
 const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
 
@@ -67,7 +68,11 @@ function receive(answer) {
   if (answer.kind === "error") {
     running = false;
     state = { ...(confirmed ?? state) };
-    if (!shown) showSides([], answer, state, change);
+    if (!shown && !rescued) {
+      rescued = answer.sentence; // a link that cannot be opened: the nearest view is the default one
+      state = { theme: state.theme ?? "auto" };
+      return ask("look", "replace");
+    }
     at("model").value = state.model || at("model").value;
     return notice(answer.sentence, true);
   }
@@ -98,7 +103,8 @@ function paintTheme() {
 function show(answer) {
   const old = shown;
   shown = answer;
-  if (answer.notes?.length) notice(answer.notes.map((note) => note.charAt(0).toUpperCase() + note.slice(1) + ".").join(" "), false);
+  if (rescued && !old) notice(rescued + " Showing the default comparison instead.", true);
+  else if (answer.notes?.length) notice(answer.notes.map((note) => note.charAt(0).toUpperCase() + note.slice(1) + ".").join(" "), false);
   else at("notice").hidden = true;
   if (old?.state.prompt !== state.prompt) at("prompt").value = state.prompt;
   grow();

@@ -1,0 +1,258 @@
+"""The Compare page in a real browser: one click, the strip, a cell, the tensors; links, sides, screens."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import browser as b
+import numpy as np
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+import app
+import model
+from model.view import Request
+
+pytestmark = pytest.mark.browser
+MODELS = {"tiny": "tiny-llama", "gpt2": "tiny-gpt2"}
+PROMPT = "prompt=the+cat+sat"
+HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
+COMPLETE = """() => {
+    const page = document.querySelector("#bs");
+    return page && Number(page.dataset.ready) > 0 && page.dataset.complete === page.dataset.ready && !document.querySelector("[data-busy]");
+}"""
+
+
+@pytest.fixture(scope="module")
+def address():
+    with b.serving(app.build(MODELS, max_tokens=300)) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    path = b.chromium()
+    if path is None:
+        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def shared(chrome):
+    context = chrome.new_context(viewport={"width": 1280, "height": 720})
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(shared, address):
+    """A fresh tab; a script error or a request that leaves the app fails the test."""
+    tab = shared.new_page()
+    errors, outside = [], []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    tab.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.append(request.url))
+    yield tab
+    tab.close()
+    assert errors == [] and outside == []
+
+
+def settle(page) -> None:
+    page.wait_for_function(COMPLETE, timeout=60_000)
+    page.wait_for_timeout(80)
+
+
+def visit(page, address: str) -> None:
+    page.goto(address)
+    settle(page)
+
+
+def after(page, act) -> None:
+    before = b.token(page)
+    act()
+    page.wait_for_function("(before) => Number(document.querySelector('#bs').dataset.ready) > before", arg=before, timeout=60_000)
+    settle(page)
+
+
+def drawn(page, card: str) -> np.ndarray:
+    """The values of a card's heat map as the browser drew them; NaN where a cell is empty."""
+    rows = page.evaluate(
+        """(card) => {
+        const gd = document.querySelector(`[data-card="${card}"] .gd`);
+        const trace = gd._fullData.find((one) => one.type === "heatmap");
+        const rows = gd.calcdata[trace.index]?.[0]?.z ?? trace.z;  // nothing to draw: plotly keeps no cells
+        return [...rows].map((row) => [...row].map((v) => Number.isFinite(v) ? v : null));
+    }""",
+        card,
+    )
+    return np.array(rows, float)
+
+
+def click_cell(page, row: int, layer: int, card: str = "strip-B") -> None:
+    """A real click in the middle of a cell of a strip."""
+    page.locator(f'[data-card="{card}"] .gd').scroll_into_view_if_needed()
+    page.wait_for_timeout(100)
+    at = page.evaluate(
+        """([card, row, layer]) => {
+        const gd = document.querySelector(`[data-card="${card}"] .gd`);
+        const box = gd.getBoundingClientRect();
+        const {xaxis, yaxis} = gd._fullLayout;
+        return [box.left + xaxis._offset + xaxis.d2p(layer), box.top + yaxis._offset + yaxis.d2p(row)];
+    }""",
+        [card, row, layer],
+    )
+    page.mouse.move(*at)
+    page.wait_for_timeout(250)
+    page.mouse.down()
+    page.mouse.up()
+
+
+def logits(qk: str | None, layer: int, head: int = 0) -> np.ndarray:
+    lm = model.load("tiny-llama")
+    lm = lm if qk is None else lm.variant(qk)
+    (view,) = lm.views(lm.encode("the cat sat"), [Request(f"blocks.{layer}.attn.hook_logits", select=(("head", head),))])
+    return np.where(view.masked, np.nan, view.values)
+
+
+def test_one_click_shows_where_qk_norm_moves_the_numbers(page, address):
+    visit(page, f"{address}/compare?{PROMPT}&quick=eps")
+    after(page, lambda: page.locator('[data-quick="qk_norm"]').click())
+    assert parse_qs(urlsplit(page.url).query)["prompt"] == ["the cat sat"] and urlsplit(page.url).path == "/compare/"
+    strip = drawn(page, "strip-B")
+    assert strip.shape == (13, 4) and np.isnan(strip[:2, 0]).all(), "ln1 and q of layer 0 lie above the change"
+    assert np.isfinite(strip[2:, 0]).all() and np.isfinite(strip[:, 1:]).all()
+    np.testing.assert_allclose(drawn(page, "tensor-A"), logits(None, 0), rtol=1e-4)
+    np.testing.assert_allclose(drawn(page, "tensor-side"), logits("head", 0), rtol=1e-4)
+    np.testing.assert_allclose(drawn(page, "tensor-difference"), logits("head", 0) - logits(None, 0), atol=2e-5)
+    expect(page.locator("#next")).to_contain_text("KL(A ‖ B) =")
+    expect(page.locator('[data-side="b"]')).to_contain_text("QK-norm off → head")
+    page.wait_for_function("document.querySelector('#bs').dataset.late")
+    assert page.locator("#cards-late .js-plotly-plot").count() == 1
+
+
+def test_a_cell_opens_its_tensor(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}")
+    after(page, lambda: click_cell(page, 9, 2))
+    assert page.locator("#tensor-title").text_content() == "blocks.2.mlp.hook_pre"
+    after(page, lambda: click_cell(page, 1, 0))  # an empty cell: nothing differs there
+    assert page.locator("#tensor-title").text_content() == "blocks.0.attn.hook_q · head 0"
+    assert not drawn(page, "tensor-difference").any() and "bit for bit" in page.locator("#tensor-caption").text_content()
+    after(page, lambda: click_cell(page, 3, 3))
+    after(page, lambda: page.locator('#stages input[value="pattern"]').check(force=True))
+    assert "blocks.3.attn.hook_pattern" in page.locator("#tensor-title").text_content()
+    after(page, lambda: page.select_option("#head", "4"))
+    before = (page.locator("#tensor-title").text_content(), drawn(page, "tensor-side"))
+    visit(page, page.url)  # reload: the link holds it all
+    assert page.locator("#tensor-title").text_content() == before[0]
+    np.testing.assert_array_equal(drawn(page, "tensor-side"), before[1])
+    after(page, lambda: page.select_option("#layer", "1"))
+    after(page, page.go_back)
+    assert page.locator("#tensor-title").text_content() == before[0]
+
+
+def test_a_equal_to_b_is_all_zeros(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}&quick=own&rows=all")
+    assert np.isnan(drawn(page, "strip-B")).all() and not drawn(page, "tensor-difference")[np.tril_indices(11)].any()
+    expect(page.locator("#table")).to_contain_text("nothing differs")
+    expect(page.locator("#next")).to_contain_text("KL(A ‖ B) = 0 nats")
+    assert page.locator("#identities .broken").count() == 0
+
+
+def test_sides_are_changed_added_and_removed(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}")
+    page.locator('[data-side="b"]').click()
+    page.locator("#edit-chips button").click()
+    page.select_option("#edit-part", "window")
+    page.fill("#edit-value", "3")
+    page.fill("#edit-layers", "2-3")
+    after(page, lambda: page.locator('#editor button[type="submit"]').click())
+    expect(page.locator('[data-side="b"]')).to_contain_text("window off → 3, layers 2–3")
+    assert np.isnan(drawn(page, "strip-B")[:, :2]).all()
+    after(page, lambda: page.locator(".add-side").click())
+    page.locator("#edit-chips button").click()
+    page.fill("#edit-layers", "")
+    page.select_option("#edit-what", "head")
+    page.fill("#edit-layer", "1")
+    page.fill("#edit-index", "2")
+    after(page, lambda: page.locator('#editor button[type="submit"]').click())
+    expect(page.locator('[data-side="c"]')).to_contain_text("scale a head 2 in layer 1 × 0")
+    after(page, lambda: page.locator(".add-side").click())
+    assert page.locator(".side-card").count() == 4 and page.locator(".add-side").count() == 0
+    assert page.locator("#cards-strip .js-plotly-plot").count() == 3
+    there = page.url
+    visit(page, there)
+    assert page.locator(".side-card").count() == 4
+    page.locator('[data-side="d"]').click()
+    after(page, lambda: page.locator("#edit-remove").click())
+    assert page.locator(".side-card").count() == 3
+    after(page, lambda: click_cell(page, 5, 1, "strip-C"))
+    assert "against=c" in page.url and page.locator("#cards-tensor h3").nth(2).text_content() == "C − A"
+
+
+def test_the_blocks_stand_side_by_side(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}&layer=1")
+    after(page, lambda: page.locator("#diagrams summary").click())
+    assert page.locator("#diagram-pair svg:visible").count() == 2
+    assert page.locator('.of-b [data-node="qk_norm"].only').count() == 1
+    assert page.locator('.of-a [data-node="q"].moved').count() == 1
+    after(page, lambda: page.locator('.of-b [data-node="gate"] .box').click())
+    assert page.locator("#tensor-title").text_content() == "blocks.1.mlp.hook_pre"
+
+
+def test_the_view_goes_along_between_the_pages(page, address):
+    b.visit(page, f"{address}/?prompt=hello&layer=2&head=3")
+    page.locator('nav [data-page="compare"]').click()
+    settle(page)
+    assert "".join(page.locator("#tokens span").all_text_contents()) == "hello"
+    assert (page.locator("#layer").input_value(), page.locator("#head").input_value()) == ("2", "3")
+    page.locator('nav [data-page="explore"]').click()
+    b.settle(page)
+    assert (page.locator("#layer-now").text_content(), page.locator("#head").input_value()) == ("2", "3")
+
+
+def test_what_cannot_be_compared_is_a_sentence_and_the_view_stays(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}")
+    before = drawn(page, "tensor-side")
+    page.locator('[data-side="b"]').click()
+    page.fill("#edit-layers", "3-9")
+    page.locator('#editor button[type="submit"]').click()
+    expect(page.locator("#notice.wrong")).to_contain_text("layers 3–9 do not lie within 0–3")
+    page.fill("#prompt", "")
+    page.locator("#go").click()
+    expect(page.locator("#notice.wrong")).to_contain_text("The prompt is empty")
+    np.testing.assert_array_equal(drawn(page, "tensor-side"), before)
+    visit(page, f"{address}/compare/?quick=own&b_model=gpt2&{PROMPT}&rows=all&layer=1")
+    expect(page.locator("#cards-strip")).to_contain_text("hatched: only in A")
+
+
+def test_hostile_links_and_text_are_shown_as_they_are(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}")
+    page.fill("#prompt", HOSTILE)
+    after(page, lambda: page.press("#prompt", "Enter"))
+    assert "".join(page.locator("#tokens span").all_text_contents()) == HOSTILE.replace(" ", "·")
+    visit(page, f"{address}/compare/?b_change=<img/src=x/onerror=window.pwned=1>,eps=1&model=<b>&layer=NaN&tap=<i>&sides=99&b_edit=${{1}}&prompt=ab")
+    assert page.evaluate("window.pwned") is None and page.locator(".bs img").count() == 0
+    assert "norm eps must lie in [0, 1), got 1.0 Showing the default comparison instead." in page.locator("#notice").text_content()
+    assert page.locator(".side-card").count() == 2
+    visit(page, f"{address}/compare/?b_change=<b>,eps=0.1&layer=NaN&prompt=ab")
+    assert "layer must be a whole number" in page.locator("#notice").text_content().lower()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1280, 720), (1920, 1080), (390, 844)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_nothing_overlaps_or_scrolls_sideways(chrome, address, size, theme):
+    context = chrome.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
+    page = context.new_page()
+    for name, query in {"qk_norm": "diagrams=1", "kv_heads": "quick=kv_heads&rows=all&tap=attn.hook_k", "mlp": "quick=mlp&tap=mlp.hook_post"}.items():
+        visit(page, f"{address}/compare/?{PROMPT}&layer=1&{query}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
+        b.shot(page, f"compare_{name}_{size[0]}_{theme}", full=True)
+    assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
+    clipped = page.evaluate(
+        """() => [...document.querySelectorAll(".bs button, .bs h2, .bs h3, .bs .segments span, .bs .field")]
+        .filter((e) => e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map((e) => e.textContent)"""
+    )
+    assert clipped == []
+    context.close()
