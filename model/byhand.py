@@ -86,10 +86,10 @@ def layernorm(x: Vector, gain: Vector | None = None, bias: Vector | None = None,
     return [
         Step("x", "what is typed", x),
         Step("mean(x)", "Σ x / d", (mean(x),)),
-        Step("x − mean", "now its mean is 0", centred),
+        Step("x − mean", "mean 0", centred),
         Step("var(x)", "Σ (x − mean)² / d", (variance,)),
         Step("σ", "√(var(x) + ε)", (scale,)),
-        Step("(x − mean) / σ", "its mean is 0, its RMS 1", normalized),
+        Step("(x − mean) / σ", "mean 0, RMS 1", normalized),
         Step("y", "… ⊙ g + b", tuple(n * a + c for n, a, c in zip(normalized, g, b, strict=True))),
     ]
 

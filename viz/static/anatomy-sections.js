@@ -114,7 +114,7 @@ function totals(section) {
   at("totals").replaceChildren(holder);
 }
 
-const percent = (x) => (100 * x).toFixed(x < 0.001 && x > 0 ? 3 : 1) + " %";
+const percent = (x) => (x < 0.00001 ? "<0.001" : (100 * x).toFixed(x < 0.001 ? 3 : 1)) + " %";
 
 function parts(section) {
   const most = Math.max(...section.parts.map((part) => part.share));
@@ -245,9 +245,9 @@ function caches(section) {
   const rows = section.rows.map((row) => {
     const bar = make("span", "bar");
     bar.style.width = Math.max(1, 160 * row.share) + "px";
-    return [["text", row.name], ["text quiet", row.note], ["num", row.per_token], ["num", row.cache, row.exact], ["text", bar], ["num", row.users, row.formula]];
+    return [["text", row.name], ["num", row.per_token], ["num", row.cache, row.exact], ["text", bar], ["num", row.users, row.formula], ["text quiet", row.note]];
   });
-  const node = table(["design", "kept for a token and layer", "a token more", "whole context", "", "users in 80 GB"], rows, { text: [0, 1, 4] });
+  const node = table(["design", "a token more", "whole context", "", "users in 80 GB", "kept for a token and layer"], rows, { text: [0, 3, 5] });
   node.tBodies[0].lastElementChild.className = "own";
   at("caches").replaceChildren(node);
 }
