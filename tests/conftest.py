@@ -15,6 +15,8 @@ from model.positions import Rope
 from model.run import LM
 from model.weights import WeightStore
 
+torch.set_num_threads(1)  # tests run in two processes: more threads would only wait for each other
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else []), *(["mps"] if torch.backends.mps.is_available() else [])]
 
 
