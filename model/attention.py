@@ -1,6 +1,6 @@
 """Grouped-query attention (Ainslie et al. 2023, arXiv 2305.13245) with slots for QK-norm, rotation, soft-cap and sink.
 
-    z[h] = softmax(scale * rot(norm(q[h])) . rot(norm(k[h // group])) + mask) v[h // group];   out = W_o concat(z)
+z[h] = softmax(scale * rot(norm(q[h])) . rot(norm(k[h // group])) + mask) v[h // group];   out = W_o concat(z)
 """
 
 from dataclasses import dataclass, field

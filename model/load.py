@@ -40,9 +40,7 @@ def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: to
     raise BlockscopeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
 
 
-def load(
-    source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0
-) -> LM:
+def load(source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0) -> LM:
     """A Hugging Face folder, whose weights are read when a layer is first needed, or a preset with random weights by `seed`."""
     device = pick_device(device)
     if str(source) in PRESETS:

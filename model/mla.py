@@ -1,6 +1,6 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): keys and values are made from one small cached latent.
 
-    c = norm(W_a x)[latent];  [k_nope, v] = W_b c;  k = [k_nope, rot(k_rope)] with one k_rope shared by all heads
+c = norm(W_a x)[latent];  [k_nope, v] = W_b c;  k = [k_nope, rot(k_rope)] with one k_rope shared by all heads
 """
 
 from dataclasses import dataclass, field

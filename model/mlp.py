@@ -1,6 +1,6 @@
 """Feed-forward parts: gated (Shazeer 2020, arXiv 2002.05202) and plain.
 
-    gated: out = W_down (activation(W_gate x) * (W_up x));   plain: out = W_down activation(W_up x)
+gated: out = W_down (activation(W_gate x) * (W_up x));   plain: out = W_down activation(W_up x)
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Mixture of experts (Shazeer et al. 2017, arXiv 1701.06538): each token is fed to its topk experts and to shared ones.
 
-    out = sum_{e in chosen} weight[e] * expert_e(x) + shared(x)
+out = sum_{e in chosen} weight[e] * expert_e(x) + shared(x)
 """
 
 from collections.abc import Callable
@@ -123,5 +123,3 @@ class MoE(nn.Module):
         weights, indices = self.hook_expert_weights(weights), self.hook_expert_indices(indices)
         out = self.experts(x, weights, indices)
         return self.hook_module_out(out if self.shared is None else out + self.shared(x))
-
-

@@ -1,6 +1,6 @@
 """What every attention shares: from queries, keys and values to their weighted mean, each stage a tap.
 
-    logits = scale * q . k;   capped = softcap(logits);   pattern = softmax(capped + mask);   z = pattern v
+logits = scale * q . k;   capped = softcap(logits);   pattern = softmax(capped + mask);   z = pattern v
 """
 
 from collections.abc import Iterator

@@ -73,7 +73,9 @@ def after(page: Page, act, node: str | None = None) -> None:
     """Do something that changes the view, and wait for the answer to it."""
     before = token(page)
     act()
-    page.wait_for_function("(before) => Number(document.querySelector('#bs').dataset.ready) > before", arg=before, timeout=60_000)
+    page.wait_for_function(
+        "(before) => Number(document.querySelector('#bs').dataset.ready) > before", arg=before, timeout=60_000
+    )
     settle(page, node)
 
 

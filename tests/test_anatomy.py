@@ -38,7 +38,10 @@ BLOCKS = {
     "qwen3-8b": ["h = x + Attn_{GQA, QK-norm, RoPE}(RMSNorm(x))", "y = h + SwiGLU(RMSNorm(h))"],
     "transformer-2017-base": ["h = LayerNorm(x + Attn_{MHA}(x))", "y = LayerNorm(h + MLP_{ReLU}(h))"],
     "olmo2-7b": ["h = x + RMSNorm(Attn_{MHA, QK-norm, RoPE}(x))", "y = h + RMSNorm(SwiGLU(h))"],
-    "gemma2-9b": ["h = x + RMSNorm(Attn_{GQA, RoPE, window 4,096, soft-cap}(RMSNorm(x)))", "y = h + RMSNorm(GEGLU(RMSNorm(h)))"],
+    "gemma2-9b": [
+        "h = x + RMSNorm(Attn_{GQA, RoPE, window 4,096, soft-cap}(RMSNorm(x)))",
+        "y = h + RMSNorm(GEGLU(RMSNorm(h)))",
+    ],
     "palm-8b": ["y = x + Attn_{MQA, RoPE}(LayerNorm(x)) + SwiGLU(LayerNorm(x))"],
     "gpt-oss-20b": ["h = x + Attn_{GQA, RoPE, window 128, sink}(RMSNorm(x))", "y = h + MoE_{4 of 32}(RMSNorm(h))"],
     "deepseek-v3": ["h = x + Attn_{MLA, RoPE}(RMSNorm(x))", "y = h + SwiGLU(RMSNorm(h))"],
@@ -196,16 +199,29 @@ def test_weights_read_and_intensity():
 def test_the_numbers_and_their_formulas():
     told = {n.name: n for n in budget.numbers(PRESETS["llama-3.1-8b"], 8192)}
     assert told["parameters"].text == "8,030,261,248" and "embedding 525,336,576" in told["parameters"].formula
-    assert told["cache of one more token"].value == 131_072 and "2 · n_kv_heads 8 · d_head 128" in told["cache of one more token"].formula
+    assert (
+        told["cache of one more token"].value == 131_072
+        and "2 · n_kv_heads 8 · d_head 128" in told["cache of one more token"].formula
+    )
     assert told["users whose caches fill 80 GB"].value == int(80e9 // (8192 * 131_072)) == 74
     assert told["users beside the weights in 80 GB"].value == int((80e9 - 16_060_522_496) // (8192 * 131_072))
     large = {n.name: n for n in budget.numbers(PRESETS["deepseek-v3"], 8192)}
-    assert large["users beside the weights in 80 GB"].value == 0 and "17 cards" in large["users beside the weights in 80 GB"].formula
-    assert "576" in large["cache of 8,192 tokens"].formula and "(window)" in {n.name: n for n in budget.numbers(PRESETS["gemma3-4b"], 8192)}["cache of 8,192 tokens"].formula
+    assert (
+        large["users beside the weights in 80 GB"].value == 0
+        and "17 cards" in large["users beside the weights in 80 GB"].formula
+    )
+    assert (
+        "576" in large["cache of 8,192 tokens"].formula
+        and "(window)" in {n.name: n for n in budget.numbers(PRESETS["gemma3-4b"], 8192)}["cache of 8,192 tokens"].formula
+    )
 
 
 def test_cache_designs_at_equal_heads():
-    found = {d.name.partition(",")[0] if d.name != "as built" else d.name: d for d in designs(PRESETS["llama-3.1-8b"], 131_072) if "window" not in d.name and "local" not in d.name}
+    found = {
+        d.name.partition(",")[0] if d.name != "as built" else d.name: d
+        for d in designs(PRESETS["llama-3.1-8b"], 131_072)
+        if "window" not in d.name and "local" not in d.name
+    }
     assert found["MHA"].per_token == 32 * 2 * 32 * 128 * 2 == 524_288
     assert found["GQA"].per_token == found["as built"].per_token == 131_072 and found["MQA"].per_token == 524_288 // 32
     assert found["MLA"].per_token == 32 * (512 + 64) * 2
@@ -265,7 +281,13 @@ def test_the_ladder_arrives_where_the_models_are():
     assert [rung.model for rung, _ in made.values() if rung.model] == [
         "Transformer 2017", "GPT-2", "Llama", "Llama 3", "Llama 3.1", "Qwen3", "OLMo 2", "Gemma 3", "DeepSeek-V3", "gpt-oss",
     ]  # fmt: skip
-    for name, twin_name in {"qwen3": "qwen3-8b", "olmo2": "olmo2-7b", "gemma3": "gemma3-4b", "deepseek": "deepseek-v3", "gpt-oss": "gpt-oss-20b"}.items():
+    for name, twin_name in {
+        "qwen3": "qwen3-8b",
+        "olmo2": "olmo2-7b",
+        "gemma3": "gemma3-4b",
+        "deepseek": "deepseek-v3",
+        "gpt-oss": "gpt-oss-20b",
+    }.items():
         ours, theirs = made[name][1].blocks[-1], PRESETS[twin_name].blocks[-1]
         assert type(ours) is type(theirs) and type(ours.attn) is type(theirs.attn) and type(ours.mlp) is type(theirs.mlp)
         assert bool(getattr(ours.attn, "q_norm", None)) == bool(getattr(theirs.attn, "q_norm", None))
@@ -335,7 +357,11 @@ def test_hostile_configs_are_a_sentence(text, words):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
 
 
-@pytest.mark.parametrize("change", [{"num_hidden_layers": 10**9}, {"hidden_size": 10**12}, {"vocab_size": -1}, {"head_dim": 0}, {"num_hidden_layers": "3"}], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [{"num_hidden_layers": 10**9}, {"hidden_size": 10**12}, {"vocab_size": -1}, {"head_dim": 0}, {"num_hidden_layers": "3"}],
+    ids=str,
+)
 def test_absurd_sizes_are_refused_by_name(change):
     with pytest.raises(BlockscopeError, match=next(iter(change))):
         pasted(json.dumps(values("llama", **change)))

@@ -37,13 +37,35 @@ def look(anatomy: Anatomy, have=None, scheme="light", **state) -> dict:
 
 def test_a_view_is_its_query_string():
     assert AnatomyState().query() == "" and parse("") == (AnatomyState(), [])
-    state = AnatomyState(model="gpt2", context=4096, batch=3, width="same", bits="8", x="1, 2", eps=0.5, compare="gpt2", q="a&b=c#é")
+    state = AnatomyState(
+        model="gpt2", context=4096, batch=3, width="same", bits="8", x="1, 2", eps=0.5, compare="gpt2", q="a&b=c#é"
+    )
     assert parse(state.query()) == (state, [])
     long = AnatomyState(config="x" * (CONFIG_IN_LINK + 1))
     assert "config" not in long.query() and "config" in AnatomyState(config="{}").query()
 
 
-@pytest.mark.parametrize("raw", [None, 3, [], "?x=%00", {"batch": []}, {"batch": float("nan")}, {"model": 7}, {"eps": "x"}, {"config": "x" * 70_000}, {"compare": HOSTILE * 60}, {"context": 10**30}, {"length": "-5"}, {"bits": True}, {"width": "wide"}, {"x": "\ud800"}], ids=lambda x: str(x)[:30])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        None,
+        3,
+        [],
+        "?x=%00",
+        {"batch": []},
+        {"batch": float("nan")},
+        {"model": 7},
+        {"eps": "x"},
+        {"config": "x" * 70_000},
+        {"compare": HOSTILE * 60},
+        {"context": 10**30},
+        {"length": "-5"},
+        {"bits": True},
+        {"width": "wide"},
+        {"x": "\ud800"},
+    ],
+    ids=lambda x: str(x)[:30],
+)
 def test_nothing_that_is_sent_raises(anatomy, raw):
     state, _ = parse(raw)
     assert isinstance(state, AnatomyState) and 1 <= state.context <= 1 << 24 and state.bits in CHOICES["bits"]
@@ -94,7 +116,11 @@ def test_the_models_of_the_app_are_there_too(anatomy):
 def test_an_unknown_model_opens_the_default_and_says_so(anatomy):
     for name in ("gtp2", HOSTILE, "../../etc/passwd", "/etc"):
         answer = look(anatomy, model=name, compare=f"gpt2,{name}")
-        assert answer["kind"] == "view" and answer["state"]["model"] == "llama-3.1-8b" and "there is no model" in answer["notes"][0]
+        assert (
+            answer["kind"] == "view"
+            and answer["state"]["model"] == "llama-3.1-8b"
+            and "there is no model" in answer["notes"][0]
+        )
         assert answer["sections"]["side"]["models"] == ["gpt2"]
 
 
@@ -153,7 +179,14 @@ def test_calculators_answer_or_say_why(anatomy):
 
 
 def test_numbers_in_words():
-    assert [counted(n) for n in (8_030_261_248, 124_439_808, 671e9, 1.2e12, 4096, 7)] == ["8.03 B", "124 M", "671 B", "1.2 T", "4.1 k", "7"]
+    assert [counted(n) for n in (8_030_261_248, 124_439_808, 671e9, 1.2e12, 4096, 7)] == [
+        "8.03 B",
+        "124 M",
+        "671 B",
+        "1.2 T",
+        "4.1 k",
+        "7",
+    ]
     assert [short(n) for n in (128, 1024, 8192, 1 << 20)] == ["128", "1k", "8k", "1M"]
 
 
@@ -170,7 +203,11 @@ def test_the_route(web):
     answer = web.get("/anatomy?model=gpt2", follow_redirects=False)
     assert answer.status_code == 307 and answer.headers["location"] == "anatomy/?model=gpt2"
     page = web.get("/anatomy/")
-    assert page.status_code == 200 and "Blockscope" in page.text and "default-src 'self'" in page.headers["content-security-policy"]
+    assert (
+        page.status_code == 200
+        and "Blockscope" in page.text
+        and "default-src 'self'" in page.headers["content-security-policy"]
+    )
     config = web.get("/anatomy/config").json()
     public = {d["api_name"] for d in config["dependencies"] if d["api_visibility"] != "private"}
     assert public == {"anatomy", "by_hand"}

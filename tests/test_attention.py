@@ -82,7 +82,9 @@ def test_query_heads_repeat_their_kv_head():
 @pytest.mark.parametrize("taps", [["hook_z"], ["hook_z", "hook_pattern"]])
 def test_one_new_query_sees_all_cached_keys(taps):
     """q_len 1, k_len 4, v = [0, 1, 2, 3], equal scores -> 1.5; a causal flag aligned to the top left would give 0."""
-    part = Attention.Config(d_model=2, n_heads=1, n_kv_heads=1, d_head=2, rope=Rope.Config(d=2, base=1e4, pairing="half")).build()
+    part = Attention.Config(
+        d_model=2, n_heads=1, n_kv_heads=1, d_head=2, rope=Rope.Config(d=2, base=1e4, pairing="half")
+    ).build()
     part.q_proj.weight.data.zero_()
     part.v_proj.weight.data = torch.eye(2)
     x = torch.tensor([[[0.0, 1], [1, 1], [2, 1], [3, 1]]])
@@ -98,7 +100,13 @@ def test_unit_gain_qk_norm_bounds_the_logit():
     """Width 128: |q| and |k| are at most sqrt(128), so the scaled logit is at most sqrt(128) = 11.31."""
     norm = RMSNorm.Config(d=128, eps=1e-6)
     config = Attention.Config(
-        d_model=16, n_heads=2, n_kv_heads=1, d_head=128, q_norm=norm, k_norm=norm, rope=Rope.Config(d=128, base=1e4, pairing="half")
+        d_model=16,
+        n_heads=2,
+        n_kv_heads=1,
+        d_head=128,
+        q_norm=norm,
+        k_norm=norm,
+        rope=Rope.Config(d=128, base=1e4, pairing="half"),
     )
     part = config.build()
     part.k_proj.weight.data.mul_(1000)
@@ -144,7 +152,12 @@ def test_low_precision_runs_and_stays_near(device, dtype):
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [({"n_kv_heads": 4}, "multiple"), ({"n_kv_heads": 0}, "n_kv_heads"), ({"d_head": 8}, "d_head"), ({"qk_norm_over": "x"}, "qk_norm_over")],
+    [
+        ({"n_kv_heads": 4}, "multiple"),
+        ({"n_kv_heads": 0}, "n_kv_heads"),
+        ({"d_head": 8}, "d_head"),
+        ({"qk_norm_over": "x"}, "qk_norm_over"),
+    ],
 )
 def test_bad_configurations_are_named(change, words):
     from dataclasses import replace

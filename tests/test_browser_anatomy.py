@@ -160,7 +160,9 @@ def test_the_ladder_takes_the_width_of_a_gated_mlp(page, address):
     rung = page.locator('#ladder [data-rung="swiglu"]')
     before = rung.text_content()
     after(page, lambda: page.locator('input[value="same"]').check(force=True))
-    page.wait_for_function("(old) => document.querySelector('#ladder [data-rung=swiglu] [data-twin=logit]').textContent !== ''", arg=before)
+    page.wait_for_function(
+        "(old) => document.querySelector('#ladder [data-rung=swiglu] [data-twin=logit]').textContent !== ''", arg=before
+    )
     assert rung.text_content() != before and "× 1.33" in rung.text_content() and "width=same" in page.url
 
 
@@ -252,7 +254,10 @@ def test_nothing_scrolls_sideways_in_any_theme(chrome, address, size, theme):
     visit(page, address)
     page.wait_for_function("document.querySelector('#bs').dataset.twins")
     for section in SECTIONS if size[0] != 1920 else ("block", "charts", "ladder"):
-        page.evaluate("(id) => { const e = document.getElementById(id); scrollTo(0, e.getBoundingClientRect().top + scrollY - 54); }", f"s-{section}")
+        page.evaluate(
+            "(id) => { const e = document.getElementById(id); scrollTo(0, e.getBoundingClientRect().top + scrollY - 54); }",
+            f"s-{section}",
+        )
         page.wait_for_timeout(120)
         b.shot(page, f"anatomy_{section}_{size[0]}_{theme}")
     context.close()

@@ -72,7 +72,9 @@ def visit(page, address: str) -> None:
 def after(page, act) -> None:
     before = b.token(page)
     act()
-    page.wait_for_function("(before) => Number(document.querySelector('#bs').dataset.ready) > before", arg=before, timeout=60_000)
+    page.wait_for_function(
+        "(before) => Number(document.querySelector('#bs').dataset.ready) > before", arg=before, timeout=60_000
+    )
     settle(page)
 
 
@@ -232,9 +234,14 @@ def test_hostile_links_and_text_are_shown_as_they_are(page, address):
     page.fill("#prompt", HOSTILE)
     after(page, lambda: page.press("#prompt", "Enter"))
     assert "".join(page.locator("#tokens span").all_text_contents()) == HOSTILE.replace(" ", "·")
-    visit(page, f"{address}/compare/?b_change=<img/src=x/onerror=window.pwned=1>,eps=1&model=<b>&layer=NaN&tap=<i>&sides=99&b_edit=${{1}}&prompt=ab")
+    visit(
+        page,
+        f"{address}/compare/?b_change=<img/src=x/onerror=window.pwned=1>,eps=1&model=<b>&layer=NaN&tap=<i>&sides=99&b_edit=${{1}}&prompt=ab",
+    )
     assert page.evaluate("window.pwned") is None and page.locator(".bs img").count() == 0
-    assert "norm eps must lie in [0, 1), got 1.0 Showing the default comparison instead." in page.locator("#notice").text_content()
+    assert (
+        "norm eps must lie in [0, 1), got 1.0 Showing the default comparison instead." in page.locator("#notice").text_content()
+    )
     assert page.locator(".side-card").count() == 2
     visit(page, f"{address}/compare/?b_change=<b>,eps=0.1&layer=NaN&prompt=ab")
     assert "layer must be a whole number" in page.locator("#notice").text_content().lower()
@@ -245,7 +252,11 @@ def test_hostile_links_and_text_are_shown_as_they_are(page, address):
 def test_nothing_overlaps_or_scrolls_sideways(chrome, address, size, theme):
     context = chrome.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
     page = context.new_page()
-    for name, query in {"qk_norm": "diagrams=1", "kv_heads": "quick=kv_heads&rows=all&tap=attn.hook_k", "mlp": "quick=mlp&tap=mlp.hook_post"}.items():
+    for name, query in {
+        "qk_norm": "diagrams=1",
+        "kv_heads": "quick=kv_heads&rows=all&tap=attn.hook_k",
+        "mlp": "quick=mlp&tap=mlp.hook_post",
+    }.items():
         visit(page, f"{address}/compare/?{PROMPT}&layer=1&{query}")
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
         b.shot(page, f"compare_{name}_{size[0]}_{theme}", full=True)

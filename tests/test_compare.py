@@ -68,7 +68,9 @@ def test_the_first_difference_is_where_the_change_is(lm, tokens):
     assert backwards["blocks.0.attn.k_norm.hook_out"].state == ONLY_A
 
 
-@pytest.mark.parametrize(("part", "value"), [("eps", "0.1"), ("mlp", "relu"), ("window", "5"), ("wiring", "sandwich"), ("pairing", "interleaved")])
+@pytest.mark.parametrize(
+    ("part", "value"), [("eps", "0.1"), ("mlp", "relu"), ("window", "5"), ("wiring", "sandwich"), ("pairing", "interleaved")]
+)
 @pytest.mark.parametrize("layer", [0, 2])
 def test_shared_layers_are_not_run_and_nothing_is_different_for_it(tokens, part, value, layer):
     lm = make_lm()
@@ -101,7 +103,11 @@ def test_as_many_sides_as_four(lm, tokens):
 def test_a_delta_is_b_minus_a(lm, tokens):
     other = lm.variant(qk_norm="head")
     lock = compared(lm, other, tokens)
-    for tap, select in (("blocks.2.attn.hook_logits", {"head": 4}), ("blocks.1.mlp.hook_post", {}), ("blocks.1.attn.hook_pattern", {"head": 2})):
+    for tap, select in (
+        ("blocks.2.attn.hook_logits", {"head": 4}),
+        ("blocks.1.mlp.hook_post", {}),
+        ("blocks.1.attn.hook_pattern", {"head": 2}),
+    ):
         delta = lock.delta(tap, tuple(select.items()))
         a, b = (m.capture(tokens, [tap])[tap][0] for m in (lm, other))
         a, b = (x[select["head"]] if select else x for x in (a, b))
@@ -146,7 +152,9 @@ def test_tiles_make_no_difference(lm, tokens, monkeypatch):
     for name, cell in whole.cells[0].items():
         assert tiled.cells[0][name].relative == pytest.approx(cell.relative, rel=1e-3, nan_ok=True), name
     tap, select = "blocks.1.attn.hook_logits", (("head", 2),)
-    np.testing.assert_allclose(tiled.delta(tap, select).changes[0].values, whole.delta(tap, select).changes[0].values, atol=1e-5)
+    np.testing.assert_allclose(
+        tiled.delta(tap, select).changes[0].values, whole.delta(tap, select).changes[0].values, atol=1e-5
+    )
     monkeypatch.setattr("model.compare.KEPT_BYTES", 4 * 6 * 23 * 8)
     thin = compared(lm, other, tokens)
     cell = thin.cells[0]["blocks.1.attn.hook_logits"]
@@ -177,7 +185,9 @@ def test_other_widths_and_depths_are_aligned_by_name():
     assert up.delta("blocks.2.hook_resid_post").sides[0] is None
 
 
-@pytest.mark.parametrize("name", ["tiny-gpt2", "tiny-palm", "tiny-deepseek-v3", "tiny-gpt-oss", "tiny-gemma3", "tiny-olmo2", "tiny-2017"])
+@pytest.mark.parametrize(
+    "name", ["tiny-gpt2", "tiny-palm", "tiny-deepseek-v3", "tiny-gpt-oss", "tiny-gemma3", "tiny-olmo2", "tiny-2017"]
+)
 def test_any_design_against_any_other(name):
     lock = compared(load("tiny-llama"), load(name), list(b"the cat sat"))
     assert CHANGED in {c.state for c in lock.cells[0].values()} and lock.where()
@@ -258,7 +268,9 @@ def test_patching_every_tensor_of_the_stream_back_undoes_a_change(lm, tokens):
     assert lock.outcomes()[1].kl == 0.0
     half = edited(lm, tokens, edit_at("patch", 1, factor=0.5, leaf="attn.hook_pattern"), b=other)
     plain = compared(lm, other, tokens).cells[0]
-    assert half.cells[0]["blocks.1.attn.hook_pattern"].relative == pytest.approx(plain["blocks.1.attn.hook_pattern"].relative / 2, rel=0.3)
+    assert half.cells[0]["blocks.1.attn.hook_pattern"].relative == pytest.approx(
+        plain["blocks.1.attn.hook_pattern"].relative / 2, rel=0.3
+    )
 
 
 @pytest.mark.parametrize(

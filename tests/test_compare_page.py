@@ -23,8 +23,28 @@ from viz.store import Store
 from viz.theme import DARK, LIGHT
 
 MODELS = {"tiny": "tiny-llama", "normed": "tiny-qwen3", "gpt2": "tiny-gpt2", "latent": "tiny-deepseek-v3"}
-calmly = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-HOSTILE = [2.5, math.nan, math.inf, "NaN", "", "abc", None, True, [], {"a": 1}, "1" * 4000, b"3", "<img src=x>", "${1}{{2}}", "../../etc", "-9", -1]
+calmly = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+HOSTILE = [
+    2.5,
+    math.nan,
+    math.inf,
+    "NaN",
+    "",
+    "abc",
+    None,
+    True,
+    [],
+    {"a": 1},
+    "1" * 4000,
+    b"3",
+    "<img src=x>",
+    "${1}{{2}}",
+    "../../etc",
+    "-9",
+    -1,
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +81,18 @@ def test_a_view_survives_its_link():
 
 
 def test_a_link_from_explore_is_understood():
-    state, notes = parse("model=tiny&prompt=hi&layer=2&head=1&stage=pattern&node=gate&qk=head&neurons=sorted&token=3&theme=dark")
-    assert (state.model, state.prompt, state.layer, state.head, state.stage, state.theme, notes) == ("tiny", "hi", 2, 1, "pattern", "dark", [])
+    state, notes = parse(
+        "model=tiny&prompt=hi&layer=2&head=1&stage=pattern&node=gate&qk=head&neurons=sorted&token=3&theme=dark"
+    )
+    assert (state.model, state.prompt, state.layer, state.head, state.stage, state.theme, notes) == (
+        "tiny",
+        "hi",
+        2,
+        1,
+        "pattern",
+        "dark",
+        [],
+    )
 
 
 def test_naming_a_side_is_asking_for_it():
@@ -86,7 +116,11 @@ def test_hostile_values_are_dropped_and_said(name):
 
 
 @calmly
-@given(st.dictionaries(st.sampled_from(list(CompareState.__dataclass_fields__)), st.text(max_size=30) | st.integers() | st.floats() | st.none()))
+@given(
+    st.dictionaries(
+        st.sampled_from(list(CompareState.__dataclass_fields__)), st.text(max_size=30) | st.integers() | st.floats() | st.none()
+    )
+)
 def test_anything_is_a_view(raw):
     state, _ = parse(raw)
     assert 2 <= state.sides <= 4 and state.against in LETTERS[1:] and 0 <= state.layer <= 10**6
@@ -111,7 +145,9 @@ def test_look_asks_for_a_run_once(compare):
 @pytest.mark.parametrize("name", [n for n in QUICK if n != "trained"])
 def test_every_quick_choice_runs_on_random_weights(compare, name):
     told = view(compare, quick=name, tap=QUICK[name].tap, diagrams=1)
-    assert len(told["sides"]) == (3 if name in ("wiring", "kv_heads") else 2) and len(json.dumps(told, allow_nan=False)) < 120_000
+    assert (
+        len(told["sides"]) == (3 if name in ("wiring", "kv_heads") else 2) and len(json.dumps(told, allow_nan=False)) < 120_000
+    )
     assert all(identity["holds"] for identity in told["identities"])
     assert told["starts"][0][1].startswith("blocks.0.") and told["next"][0]["kl"] == "0" != told["next"][1]["kl"]
     assert [card["role"] for card in told["cards"]].count("strip") == len(told["sides"]) - 1
@@ -144,10 +180,20 @@ def test_nothing_changed_is_all_zeros(compare):
 
 
 def test_a_counterfactual_is_called_one_and_new_weights_are_named():
-    shelf = Shelf({"off": "assets/checkpoints/code-qknorm-off", "code-qknorm-off": "assets/checkpoints/code-qknorm-off", "code-qknorm-on": "assets/checkpoints/code-qknorm-on"}, load)
+    shelf = Shelf(
+        {
+            "off": "assets/checkpoints/code-qknorm-off",
+            "code-qknorm-off": "assets/checkpoints/code-qknorm-off",
+            "code-qknorm-on": "assets/checkpoints/code-qknorm-on",
+        },
+        load,
+    )
     compare = Compare(shelf, Store())
     a, other = view(compare)["sides"]
-    assert a["title"] == "as trained" and other["note"] == "counterfactual: these weights were trained without it; new: attn.k_norm, attn.q_norm (unit gain)"
+    assert (
+        a["title"] == "as trained"
+        and other["note"] == "counterfactual: these weights were trained without it; new: attn.k_norm, attn.q_norm (unit gain)"
+    )
     on = view(compare, model="code-qknorm-on")["sides"][1]
     assert on["note"] == "counterfactual: these weights were trained with it" and on["title"] == "QK-norm head → off"
     pair = view(compare, quick="trained")
@@ -160,7 +206,10 @@ def test_a_counterfactual_is_called_one_and_new_weights_are_named():
 
 def test_layers_edits_and_patches(compare):
     told = view(compare, quick="own", b_change="qk_norm=head", b_layers="2-3")
-    assert told["starts"] == [["B", "blocks.2.attn.q_norm.hook_scale"]] and told["sides"][1]["title"] == "QK-norm off → head, layers 2–3"
+    assert (
+        told["starts"] == [["B", "blocks.2.attn.q_norm.hook_scale"]]
+        and told["sides"][1]["title"] == "QK-norm off → head, layers 2–3"
+    )
     assert told["identities"][0]["name"] == "nothing differs above layer 2"
     told = view(compare, quick="own", b_edit="head:1:3:0")
     assert told["starts"] == [["B", "blocks.1.attn.hook_z"]] and told["sides"][1]["title"] == "scale a head 3 in layer 1 × 0"
@@ -214,7 +263,15 @@ def test_any_tensor_of_any_pair_of_designs_is_drawn(compare, other):
 
 
 def test_any_value_is_answered(compare):
-    for sent in (None, 3, "x", [], {}, {"state": 7}, {"token": "x", "state": {"layer": float("nan"), "b_model": [], "prompt": 3}}):
+    for sent in (
+        None,
+        3,
+        "x",
+        [],
+        {},
+        {"state": 7},
+        {"token": "x", "state": {"layer": float("nan"), "b_model": [], "prompt": 3}},
+    ):
         assert compare.look(sent)["kind"] in ("run", "view")
     for name in ("../../etc", "/etc/passwd", "tiny-llama", "<b>"):
         told = view(compare, quick="own", b_model=name)
@@ -242,7 +299,12 @@ def test_the_strip_leaves_zeros_empty_and_marks_gaps(theme):
     assert [len(trace.x) for trace in figure.data[1:]] == [1, 1] and figure.data[2].marker.color == theme.nan
     assert figure.data[0].customdata[1, 2] == 1002 and "only in B" in figure.data[0].text[1][0]
     assert len(json.loads(figure.to_json())["layout"]["shapes"]) == 1
-    wide = strip(Strip(np.ones((36, 126), np.float32), np.ones((36, 126), np.uint8), [f"blocks.attn.{i}" for i in range(36)]), theme, letter="B", revision="x")
+    wide = strip(
+        Strip(np.ones((36, 126), np.float32), np.ones((36, 126), np.uint8), [f"blocks.attn.{i}" for i in range(36)]),
+        theme,
+        letter="B",
+        revision="x",
+    )
     assert len(wide.to_json()) < 500_000
 
 

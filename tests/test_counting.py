@@ -268,7 +268,9 @@ def test_the_command_line(capsys):
     assert said["parameters"] == 124_439_808 and said["weight_bytes"] == 4 * 124_439_808 and said["context"] == 1024
     assert main(["gpt2", "--compare", "llama-3.1-8b", "qwen3-8b"]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"\* positions: RoPE base +– +500,000 +1,000,000", said) and re.search(r"\n  norms: placement +before each", said)
+    assert re.search(r"\* positions: RoPE base +– +500,000 +1,000,000", said) and re.search(
+        r"\n  norms: placement +before each", said
+    )
     for name in TABLES:
         assert main(["gemma3-270m", "--context", "64", "--show", name]) == 0
         assert name.upper() in capsys.readouterr().out
@@ -276,7 +278,9 @@ def test_the_command_line(capsys):
     assert main(["gpt2", "--show", "parameters", "ladder", "--json"]) == 0
     tables = json.loads(capsys.readouterr().out)["tables"]
     assert ["Llama 3", "a vocabulary four times as large", "8,030,261,248"] in [row[:3] for row in tables["ladder"]]
-    assert any(row[1] == "attn.q_proj.weight" and row[5].startswith("n_heads · d_head · d_model") for row in tables["parameters"])
+    assert any(
+        row[1] == "attn.q_proj.weight" and row[5].startswith("n_heads · d_head · d_model") for row in tables["parameters"]
+    )
     assert main(["gtp2"]) == 2 and "did you mean gpt2" in capsys.readouterr().err
 
 

@@ -101,9 +101,7 @@ def test_llama3_table_of_a_64_wide_head():
     ratio = rope / plain
     assert torch.equal(rope[:15], plain[:15])
     torch.testing.assert_close(ratio[18:], torch.full((14,), 1 / 32), rtol=1e-6, atol=0)
-    torch.testing.assert_close(
-        rope[15:18], torch.tensor([1.29054801e-3, 4.29556705e-4, 9.70828623e-5]), rtol=2e-6, atol=0
-    )
+    torch.testing.assert_close(rope[15:18], torch.tensor([1.29054801e-3, 4.29556705e-4, 9.70828623e-5]), rtol=2e-6, atol=0)
     torch.testing.assert_close(ratio[15:18], torch.tensor([0.605573, 0.303742, 0.103448]), rtol=0, atol=1e-6)
 
 
@@ -160,5 +158,3 @@ def test_angles_stay_fp32_in_a_bf16_model():
     cos, _ = block.rope(torch.tensor([256, 257]), 258)
     assert cos.dtype == torch.float32
     torch.testing.assert_close(cos[:, 0], torch.tensor([-0.039791, 0.819306]), rtol=0, atol=1e-6)
-
-

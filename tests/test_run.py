@@ -160,7 +160,11 @@ def test_changing_qk_norm_leaves_every_other_weight_alone(tokens, tied):
         theirs = {n: p.data_ptr() for n, p in other.net.named_parameters(remove_duplicate=False)}
         assert {n for n in theirs if n not in ours} == set(other.invented) == {n for n in theirs if "_norm" in n}
         assert all(theirs[n] == ours[n] for n in ours), "shared weights must be the same memory"
-        assert other.qk_norm == choice and other.original is lm and torch.equal(other.variant(qk_norm="off").forward(tokens), logits)
+        assert (
+            other.qk_norm == choice
+            and other.original is lm
+            and torch.equal(other.variant(qk_norm="off").forward(tokens), logits)
+        )
 
 
 def test_a_variant_of_a_variant_comes_back_to_the_trained_gains(tokens):
@@ -257,7 +261,9 @@ def test_visitors_share_weights_and_nothing_else():
     lm, prompts, answers = load("tiny-llama"), [[i, i + 1, i + 2] * 4 for i in range(6)], {}
     request = Request("blocks.3.hook_resid_post")
     alone = [load("tiny-llama").views(p, [request])[0].values for p in prompts]
-    threads = [threading.Thread(target=lambda i=i: answers.update({i: lm.views(prompts[i], [request])[0].values})) for i in range(6)]
+    threads = [
+        threading.Thread(target=lambda i=i: answers.update({i: lm.views(prompts[i], [request])[0].values})) for i in range(6)
+    ]
     [t.start() for t in threads]
     [t.join() for t in threads]
     assert all(np.array_equal(answers[i], alone[i]) for i in range(6))

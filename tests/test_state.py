@@ -9,9 +9,28 @@ from hypothesis import strategies as st
 
 from viz.state import CHOICES, DEFAULT_PROMPT, LONGEST_PROMPT, RANGES, UiState, fit, parse
 
-calmly = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # a loaded machine is no failure
+calmly = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)  # a loaded machine is no failure
 
-HOSTILE = [2.5, "2.5", math.nan, math.inf, -math.inf, "NaN", "", "abc", None, True, [], {"a": 1}, "1" * 4000, b"3", "0x10", "٣٤²"]
+HOSTILE = [
+    2.5,
+    "2.5",
+    math.nan,
+    math.inf,
+    -math.inf,
+    "NaN",
+    "",
+    "abc",
+    None,
+    True,
+    [],
+    {"a": 1},
+    "1" * 4000,
+    b"3",
+    "0x10",
+    "٣٤²",
+]
 
 
 def test_defaults_need_no_query():
@@ -20,7 +39,18 @@ def test_defaults_need_no_query():
 
 
 def test_query_restores_a_view():
-    state = UiState(model="a b", prompt="x = '&=?#'\n\t<b>ü🙂", layer=3, head=2, token=0, node="gate", stage="raw", qk="off", log=1, theme="dark")
+    state = UiState(
+        model="a b",
+        prompt="x = '&=?#'\n\t<b>ü🙂",
+        layer=3,
+        head=2,
+        token=0,
+        node="gate",
+        stage="raw",
+        qk="off",
+        log=1,
+        theme="dark",
+    )
     assert parse(state.query()) == (state, [])
     assert parse("?" + state.query()) == (state, [])
 
@@ -65,7 +95,12 @@ def test_far_numbers_move_to_the_nearest_end_and_say_so(value, taken):
 
 
 @calmly
-@given(st.dictionaries(st.sampled_from([*UiState.__dataclass_fields__, "else"]), st.none() | st.floats() | st.integers() | st.text() | st.binary()))
+@given(
+    st.dictionaries(
+        st.sampled_from([*UiState.__dataclass_fields__, "else"]),
+        st.none() | st.floats() | st.integers() | st.text() | st.binary(),
+    )
+)
 def test_parse_never_raises_and_always_gives_a_valid_view(raw):
     state, _ = parse(raw)
     assert parse(state.query())[0] == state

@@ -67,9 +67,7 @@ def qwen2(fields: Fields) -> Decoder.Config:
     if fields.raw("attention_bias") is not None:
         fields.note("attention_bias is not read: qwen2 always has biases on q, k and v and none on o")
     fields.only("mlp_bias", (False,), "qwen2 has no MLP biases")
-    return decoder(
-        fields, masks=upper_windows(fields), context=size(fields, "max_position_embeddings", 32_768), qkv_bias=True
-    )
+    return decoder(fields, masks=upper_windows(fields), context=size(fields, "max_position_embeddings", 32_768), qkv_bias=True)
 
 
 def qwen3(fields: Fields) -> Decoder.Config:
