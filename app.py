@@ -3,11 +3,12 @@
 import argparse
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
-RANDOM = "tiny-llama"  # where shapes change, only random weights can follow
+RANDOM = "random weights"  # the heading of the presets
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
@@ -22,26 +23,40 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def shelved(sources: Iterable[str]) -> dict[str, str]:
-    """Name on the page -> source: what was asked for, what ships, random weights. Two folders of one name stay apart."""
-    shipped = sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
+@dataclass(frozen=True)
+class Shelved:
+    """Name on the page -> source, in the order of the chooser; which is shown first; entries that stand under a heading."""
+
+    sources: dict[str, str]
+    shown_first: str
+    groups: dict[str, list[str]]
+
+
+def shelved(asked: Iterable[str], presets: Iterable[str] = ()) -> Shelved:
+    """The models that ship, what was asked for, then presets with random weights. Two folders of one name stay apart."""
+    asked, shipped = list(dict.fromkeys(asked)), sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
     named: dict[str, str] = {}
-    known = [*sources, *shipped]
-    for source in dict.fromkeys([*known, *([RANDOM] if known else [])]):
+    for source in dict.fromkeys([*shipped, *asked, *presets]):
         name = Path(source).name or source
         while name in named:
             name += "′"
         named[name] = source
-    return named
+    first = next((name for name, source in named.items() if asked and source == asked[0]), "")
+    random = [name for name, source in named.items() if source not in (*shipped, *asked)]
+    return Shelved(named, first, {RANDOM: random} if random else {})
 
 
 def build(models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024):
-    """The whole web app (FastAPI). `models`: sources, or name -> source."""
-    from model import load
+    """The whole web app (FastAPI). `models`: sources, beside which the shipped models and small presets stand; or just
+    name -> source."""
+    from model import PRESETS, load
     from viz.shelf import Shelf
 
-    named = dict(models) if isinstance(models, Mapping) else shelved(models)
-    return web(Shelf(named, partial(load, device=device, dtype=dtype), max_tokens=max_tokens))
+    opener = partial(load, device=device, dtype=dtype)
+    if isinstance(models, Mapping):
+        return web(Shelf(models, opener, max_tokens=max_tokens))
+    found = shelved(models, [name for name in PRESETS if name.startswith("tiny-")])
+    return web(Shelf(found.sources, opener, max_tokens=max_tokens, shown_first=found.shown_first, groups=found.groups))
 
 
 def web(shelf):
@@ -50,6 +65,7 @@ def web(shelf):
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
     import gradio as gr
 
+    from model import PRESETS
     from viz.pages import anatomy, compare, explore
     from viz.pages.shell import head, parent
     from viz.store import Store
@@ -59,7 +75,8 @@ def web(shelf):
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
-    page = anatomy.blocks(anatomy.Anatomy(store, shelf.sources))
+    own = {name: source for name, source in shelf.sources.items() if source not in PRESETS}  # it knows all presets anyway
+    page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
     return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
 

@@ -43,7 +43,7 @@ def run(explore: Explore, **state) -> list[dict]:
 
 
 def test_look_asks_for_a_run_once_and_then_answers(explore):
-    assert explore.look(ask(7)) == {"kind": "run", "token": 7, "models": ["tiny", "normed"], "notes": []}
+    assert explore.look(ask(7)) == {"kind": "run", "token": 7, "models": [["", ["tiny", "normed"]]], "notes": []}
     view, strip = run(explore)
     assert (view["kind"], strip["kind"]) == ("view", "strip")
     again = explore.look(ask(8, head=2, node="gate"))
@@ -277,11 +277,12 @@ def test_models_on_the_shelf_have_names_of_their_own(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     (tmp_path / "notes").mkdir()
-    assert list(app.shelved([])) == ["a", "b", "tiny-llama"]
-    assert list(app.shelved(["tiny-llama", "/x/a", "/y/a", "/x/a"])) == ["tiny-llama", "a", "a′", "a′′", "b"]
+    assert app.shelved([]) == app.Shelved({"a": str(tmp_path / "a"), "b": str(tmp_path / "b")}, "", {})
+    found = app.shelved(["tiny-llama", "/x/a", "/y/a", "/x/a"], ["tiny-gpt2", "tiny-llama"])
+    assert list(found.sources) == ["a", "b", "tiny-llama", "a′", "a′′", "tiny-gpt2"]
+    assert found.shown_first == "tiny-llama" and found.groups == {"random weights": ["tiny-gpt2"]}
 
 
-def test_without_any_model_the_command_says_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(app, "SHIPPED", tmp_path)
-    with pytest.raises(SystemExit, match="name one with --model"):
-        app.main([])
+def test_without_any_model_the_app_says_so():
+    with pytest.raises(BlockscopeError, match="name one with --model"):
+        app.build({})

@@ -1,16 +1,17 @@
 """The models an app was started with, and the runs that are kept: shared by all visitors, changed by none of them.
 
 A visitor names a model by its entry here, never by a path. A kept run is found by everything that decides its numbers
-(model, QK-norm, prompt), so nobody can be shown another person's run for their own prompt.
+(model, changes, prompt), so nobody can be shown another person's run for their own prompt.
 """
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from model.errors import BlockscopeError
+from viz.change import changes
 
 LM = Any  # model.run.LM; typed loosely so that tests can pass a small stand-in
 
@@ -28,14 +29,25 @@ class Run:
 
 
 class Shelf:
-    """`sources`: what a visitor may choose -> what `opener` opens. `max_tokens` is the budget of one prompt."""
+    """`sources`: what a visitor may choose -> what `opener` opens. `max_tokens` is the budget of one prompt.
 
-    def __init__(self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens=1024, runs=128):
+    `shown_first` is the entry of a link that names none; `groups` puts entries of the menu under a heading, the others stand
+    above. A model with parts changed is a variant, named by the spelling of its changes ("qk_norm=head"; "" as loaded);
+    a handful is kept, with their runs.
+    """
+
+    def __init__(
+        self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens=1024, runs=128, variants=6,
+        shown_first: str = "", groups: Mapping[str, Sequence[str]] | None = None,
+    ):  # fmt: skip
         if not sources:
             raise BlockscopeError("there is no model to show: name one with --model, a folder or a preset")
         self.sources, self.max_tokens = dict(sources), max_tokens
-        self._opener, self._most_runs = opener, runs
-        self._models: dict[tuple[str, str], LM] = {}
+        self.groups = {heading: list(names) for heading, names in (groups or {}).items()}
+        self._first = shown_first if shown_first in self.sources else next(iter(self.sources))
+        self._opener, self._most_runs, self._most_variants = opener, runs, variants
+        self._models: dict[str, LM] = {}
+        self._variants: OrderedDict[tuple[str, str], LM] = OrderedDict()
         self._runs: OrderedDict[tuple[str, str, str], Run] = OrderedDict()
         self._opening = {name: threading.Lock() for name in self.sources}
         self._lock = threading.Lock()
@@ -44,40 +56,60 @@ class Shelf:
     def names(self) -> list[str]:
         return list(self.sources)
 
+    @property
+    def menu(self) -> list[list]:
+        """[heading, entries] in the order of the chooser; the first has no heading."""
+        under = {name for names in self.groups.values() for name in names}
+        return [["", [name for name in self.sources if name not in under]], *([h, n] for h, n in self.groups.items())]
+
     def name(self, wanted: str) -> tuple[str, list[str]]:
-        """The entry a visitor means, the first one for none; an entry that does not exist says so, whatever it looks like."""
-        first = self.names[0]
+        """The entry a visitor means; for none the one shown first; one that does not exist says so, whatever it looks like."""
         if wanted in self.sources or not wanted:
-            return wanted or first, []
-        return first, [f"no model of that name is open here: showing {first}"]
+            return wanted or self._first, []
+        return self._first, [f"no model of that name is open here: showing {self._first}"]
 
     def ready(self, name: str) -> bool:
         """Whether `model(name)` answers without reading weights."""
-        return (name, "as-built") in self._models
+        return name in self._models
 
-    def model(self, name: str, qk: str = "as-built") -> LM:
-        """The model, opened once however many visitors ask at the same time; with another `qk` it shares the same weights."""
+    def model(self, name: str, which: str = "") -> LM:
+        """The model, opened once however many visitors ask at the same time; a variant shares its weights and its memory."""
         with self._opening[name]:
-            if (name, "as-built") not in self._models:
-                self._models[name, "as-built"] = self._opener(self.sources[name])
-            built = self._models[name, "as-built"]
-            if qk in ("as-built", built.qk_norm):
+            if name not in self._models:
+                self._models[name] = self._opener(self.sources[name])
+            built = self._models[name]
+            if not which:
                 return built
-            if (name, qk) not in self._models:
-                self._models[name, qk] = built.variant(qk_norm=qk)
-            return self._models[name, qk]
+            with self._lock:
+                variant = self._variants.get((name, which))
+            return self._used(name, which, variant or built.variant(**changes(which)))
 
-    def keep(self, name: str, qk: str, prompt: str, run: Run) -> Run:
+    def _used(self, name: str, which: str, variant: LM) -> LM:
+        """Keep a variant as the newest; the one unused for longest goes, and its runs with it."""
         with self._lock:
-            self._runs[name, qk, prompt] = run
-            self._runs.move_to_end((name, qk, prompt))
+            self._variants[name, which] = variant
+            self._variants.move_to_end((name, which))
+            while len(self._variants) > self._most_variants:
+                gone, _ = self._variants.popitem(last=False)
+                for key in [key for key in self._runs if key[:2] == gone]:
+                    del self._runs[key]
+        return variant
+
+    def keep(self, name: str, which: str, prompt: str, run: Run) -> Run:
+        if which:
+            self._used(name, which, run.lm)
+        with self._lock:
+            self._runs[name, which, prompt] = run
+            self._runs.move_to_end((name, which, prompt))
             while len(self._runs) > self._most_runs:
                 self._runs.popitem(last=False)
         return run
 
-    def find(self, name: str, qk: str, prompt: str) -> Run | None:
-        """The kept run of this model, QK-norm and prompt, if there is one."""
+    def find(self, name: str, which: str, prompt: str) -> Run | None:
+        """The kept run of this model or variant and prompt, if there is one."""
         with self._lock:
-            if (run := self._runs.get((name, qk, prompt))) is not None:
-                self._runs.move_to_end((name, qk, prompt))
+            if (run := self._runs.get((name, which, prompt))) is not None:
+                self._runs.move_to_end((name, which, prompt))
+                if (name, which) in self._variants:
+                    self._variants.move_to_end((name, which))
             return run

@@ -9,9 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from urllib.parse import parse_qsl, quote, urlencode
 
+from viz.change import changes, cleaned, spelled
+
 DEFAULT_PROMPT = "def area(width, height):\n    return width * height\n"
 LONGEST_PROMPT = 50_000  # characters; the token budget refuses far shorter prompts, with their cost
 MOST = 1_000_000  # no layer, head or position reaches it; keeps hostile integers small
+LONGEST_CHANGE = 600  # characters
 
 CHOICES: dict[str, tuple] = {
     "page": ("explore",),
@@ -26,7 +29,11 @@ RANGES = {"layer": (0, MOST), "head": (0, MOST), "token": (-1, MOST), "log": (0,
 
 @dataclass(frozen=True, kw_only=True)
 class UiState:
-    """One view of the page. `token` is a query position, -1 the last; `node` is a node of the diagram; "" = the first model."""
+    """One view of the page. `token` is a query position, -1 the last; `node` is a node of the diagram; "" = the first model.
+
+    `change` names the other parts that differ from the model as loaded ("norm=layernorm,window=8"); `qk` is the change that
+    has a place of its own beside the picture.
+    """
 
     page: str = "explore"
     model: str = ""
@@ -37,10 +44,16 @@ class UiState:
     node: str = "logits"
     stage: str = "scaled"
     qk: str = "as-built"
+    change: str = ""
     log: int = 0
     hide_first: int = 0
     neurons: str = "index"
     theme: str = "auto"
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """Every part that is asked to differ, by its name in model.surgery."""
+        return changes(self.change) | ({} if self.qk == "as-built" else {"qk_norm": self.qk})
 
     def query(self) -> str:
         """The query string that restores this view; fields at their default are left out."""
@@ -60,7 +73,11 @@ def parse(raw: object) -> tuple[UiState, list[str]]:
             value, note = _read(field.name, raw[field.name], field.default)
             taken[field.name] = value
             notes += [note] if note else []
-    return UiState(**taken), notes
+    parts = changes(taken.get("change", ""))
+    qk = parts.pop("qk_norm", None)
+    if qk in CHOICES["qk"]:  # QK-norm has a field of its own
+        taken["qk"] = taken["qk"] if taken.get("qk", "as-built") != "as-built" else qk
+    return UiState(**taken | {"change": spelled(parts)}), notes
 
 
 def fit(state: UiState, *, layers: int, heads: int, tokens: int, nodes: Sequence[str]) -> tuple[UiState, list[str]]:
@@ -98,6 +115,9 @@ def _read(name: str, value: object, default: object) -> tuple[object, str | None
         return default, f"{name} must be one of {', '.join(CHOICES[name])}, got {_show(value)}: using {default}"
     if name == "prompt":
         return _text(value)
+    if name == "change" and len(value) <= LONGEST_CHANGE:
+        clean, wrong = cleaned(value)
+        return clean, None if wrong is None else f"change: {_show(wrong)} is not part=value: left out"
     if len(value) > 200:
         return default, f"{name} has {len(value)} characters, at most 200 are read: using {_show(default)}"
     return value, None

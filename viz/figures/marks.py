@@ -8,7 +8,7 @@ from viz.figures.labels import Axis
 from viz.theme import Theme
 
 
-def beside(figure: go.Figure, values: np.ndarray, rows: Axis, name: str, colour: Colour) -> go.Figure:
+def beside(figure: go.Figure, values: np.ndarray, rows: Axis, name: str, colour: Colour, theme: Theme) -> go.Figure:
     """values [rows] as a column of its own at the left, set apart, in the colours of the picture."""
     first, last = figure.layout.xaxis.range
     wide = max(1.0, 0.035 * (last - first))
@@ -19,12 +19,10 @@ def beside(figure: go.Figure, values: np.ndarray, rows: Axis, name: str, colour:
         "hovertemplate": f"{rows.name} %{{y}} · {name}<br>share %{{customdata:.4g}}<extra></extra>",
     }  # fmt: skip
     figure.add_trace(trace)
-    side = figure.layout.xaxis
-    side.range = [float(edges[0]) - 0.2 * wide, last]
-    if side.tickvals is not None:
-        side.tickvals = np.append(edges.mean(), side.tickvals).astype(np.float32)
-        side.ticktext = [name, *side.ticktext]
-        side.tickangle = -45
+    figure.layout.xaxis.range = [float(edges[0]) - 0.2 * wide, last]
+    font = {"size": 11, "color": theme.secondary}
+    figure.add_annotation(x=float(edges.mean()), y=1, yref="paper", yanchor="bottom", text=name, showarrow=False, font=font)
+    figure.layout.margin.t = 20
     return figure
 
 

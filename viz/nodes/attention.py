@@ -113,7 +113,7 @@ def one_head(scene: Scene, name: str, views: dict[str, View], part: Square, colo
         figure = marks.along(figure, x, y, scene.theme)
     if "sink" in views:
         share = np.maximum.reduceat(views["sink"].values, part.rows)
-        figure = marks.beside(figure, share, rows, "sink", colour)
+        figure = marks.beside(figure, share, rows, "sink", colour, scene.theme)
     caption = line(
         f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
         f"{n} × {n}, {part.how}",

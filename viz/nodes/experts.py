@@ -80,5 +80,5 @@ def strongest(scene: Scene, views: dict[str, View]) -> Card:
     order = np.argsort(-np.nan_to_num(np.abs(flat), nan=np.inf), kind="stable")[:TOP]
     names = [f"{indices[i // values.shape[1]]}:{i % values.shape[1]}" for i in order]
     figure = ranking(names, flat[order], scene.theme, revision=scene.key("top"), name="product")
-    caption = line(f"{views['token'].tap} of {scene.token}", "expert:neuron", f"the {len(order)} largest of {flat.size:,}")
+    caption = line(f"{views['neurons'].tap} of {scene.token}", "expert:neuron", f"the {len(order)} largest of {flat.size:,}")
     return card("top-neurons", "Top neurons of the token", caption, figure, role="side")

@@ -12,7 +12,6 @@ from viz.nodes.qk import kind_of
 from viz.theme import count, number
 
 CELLS = 16_384  # of a map
-WRITTEN = 600  # cells that may carry the number of their expert
 RULES = {
     "TopKSoftmax": "the largest logits are chosen, their softmax is the weight",
     "SoftmaxTopK": "softmax over all experts, the largest are chosen with that weight",
@@ -69,7 +68,7 @@ def logits(scene: Scene, views: dict[str, View], role: str = "main") -> Card:
     if whole:
         indices = views["indices"].values
         at = np.repeat(np.arange(len(indices)), indices.shape[1])
-        size = float(np.clip(420 / max(len(indices), 1), 2.5, 7))
+        size = float(np.clip(220 / max(len(indices), 1), 2, 7))
         figure = marks.dots(figure, indices.ravel(), at, scene.theme, size)
     topk = scene.block.mlp.routing.topk
     dotted = f"dots: the {topk} chosen" if topk > 1 else "dots: the one chosen"
@@ -79,28 +78,27 @@ def logits(scene: Scene, views: dict[str, View], role: str = "main") -> Card:
 
 
 def choice(scene: Scene, views: dict[str, View], role: str = "more") -> Card:
-    """Tokens x rank, coloured by the weight used, each cell with the number of its expert."""
+    """Tokens x experts: the weight with which a token uses an expert; empty where it does not."""
     weights, indices = views["weights"].values, views["indices"].values.astype(int)
-    step = -(-weights.size // CELLS)
-    first = np.arange(0, len(weights), step)
-    topk = weights.shape[1]
+    n, experts = len(weights), scene.block.mlp.n_experts
+    used = np.full((n, experts), np.nan, np.float32)
+    used[np.arange(n)[:, None], indices] = weights
+    step = -(-n // max(CELLS // experts, 1))
+    first = np.arange(0, n, step)
+    unused = np.ones((n, experts), bool)
+    unused[np.arange(n)[:, None], indices] = False
     figure = matrix(
-        weights[first], labels.token_axis("token", scene.pieces, first), labels.index_axis("rank", topk),
+        used[first], labels.token_axis("token", scene.pieces, first), labels.index_axis("expert", experts),
         colours.sequential(weights, scene.theme, scene.log), scene.theme, revision=scene.key("choice"), unit="weight",
-        row=scene.pos, click=("token", "y"), height=120 + min(max(22 * len(first), 110), 440),
+        masked=unused[first], row=scene.pos, click=("token", "y"), height=110 + min(max(22 * len(first), 110), 440),
     )  # fmt: skip
-    written = weights[first].size <= WRITTEN
-    if written:
-        words = [[str(e) for e in row] for row in indices[first]]
-        figure.data[0].update(text=words, texttemplate="%{text}", textfont={"size": 11})
     caption = line(
-        f"{views['weights'].tap} and hook_expert_indices, {short(views['weights'].dtype)}",
-        f"{len(weights)} × {topk} (token × rank)" + (f", every {step} tokens drawn" if step > 1 else ""),
-        "written: the expert's number" if written else "",
+        f"{views['weights'].tap} at hook_expert_indices, {short(views['weights'].dtype)}",
+        f"{n} × {experts}, {scene.block.mlp.routing.topk} a token" + (f", every {step} tokens drawn" if step > 1 else ""),
         rule(scene),
         *odd_values(weights),
     )
-    return card("choice", f"Chosen experts · layer {scene.layer}", caption, figure, role=role)
+    return card("choice", f"Chosen experts and their weights · layer {scene.layer}", caption, figure, role=role)
 
 
 def load(scene: Scene, views: dict[str, View]) -> Card:

@@ -4,16 +4,16 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from functools import lru_cache
 
 import numpy as np
 
-from model.view import Request, View
-from viz.diagram import Node, graph
-from viz.drawing import draw
+from model.view import Request
+from viz.change import spelled
 from viz.nodes import Card, asked_for, cards, requests_for_run
 from viz.nodes.card import short
 from viz.nodes.requests import logit_peaks
+from viz.pages import surgery
+from viz.pages.blocks import block_drawings, block_nodes, controls, layer_kinds, number_requests, numbers, rarer_kind
 from viz.shelf import LM, Run, Shelf
 from viz.state import UiState, fit
 from viz.store import Store
@@ -21,31 +21,6 @@ from viz.theme import THEMES, count
 
 LARGEST = 300_000  # bytes of one figure on the wire
 QK_WORDS = {"off": "QK-norm off", "head": "QK-norm per head", "projection": "QK-norm over the whole projection"}
-CONTROLS = {  # which of the page's controls a node answers to, by its id
-    **dict.fromkeys(("logits", "pattern"), ("stage", "head", "log", "hide_first")),
-    **dict.fromkeys(("q", "k", "v", "z", "rope", "qk_norm"), ("head",)),
-    **dict.fromkeys(("ln1", "ln2"), ("log",)),
-    **dict.fromkeys(("gate", "up", "act", "post"), ("neurons",)),
-}
-
-
-@lru_cache(maxsize=256)
-def block_nodes(config) -> tuple[Node, ...]:
-    """The diagram of a block from its config alone."""
-    return tuple(graph(config))
-
-
-@lru_cache(maxsize=64)
-def block_drawings(config) -> dict:
-    nodes = block_nodes(config)
-    standing, lying = draw(nodes), draw(nodes, lying=True)
-    return {"key": f"{hash(config):x}", "standing": standing, "lying": lying}
-
-
-def number_requests(lm: LM, layer: int) -> list[tuple[str, Request]]:
-    """(node, request) for every number on the diagram of a layer."""
-    nodes = block_nodes(lm.config.blocks[layer])
-    return [(node.id, Request(f"blocks.{layer}.{tap}", "stats")) for node in nodes for tap in node.shown]
 
 
 def run_requests(lm: LM, tokens: Sequence[int], state: UiState) -> list[Request]:
@@ -66,44 +41,6 @@ def peaks(lm: LM, tokens: Sequence[int]) -> tuple[float, ...]:
     return tuple(float(view.values.max()) for view in lm.views(tokens, logit_peaks(lm)))
 
 
-def numbers(lm: LM, tokens: Sequence[int], layer: int) -> dict[str, dict]:
-    """What stands on each node: rms and largest |x| of its tensors together, and what in them is not a number."""
-    asked = number_requests(lm, layer)
-    views = lm.views(tokens, [request for _, request in asked])
-    by_node: dict[str, list[View]] = {}
-    for (node, _), view in zip(asked, views, strict=True):
-        by_node.setdefault(node, []).append(view)
-    return {node: _together(found) for node, found in by_node.items()}
-
-
-def _together(views: list[View]) -> dict:
-    stats = [view.stats for view in views]
-    finite = sum(s.finite for s in stats)
-    rms = math.sqrt(sum(s.rms**2 * s.finite for s in stats if s.finite) / finite) if finite else math.nan
-    largest = max((s.absmax for s in stats if s.finite), default=math.nan)
-    shapes = " and ".join(f"{view.tap} {list(view.shape)} {view.dtype}" for view in views)
-    return {
-        "rms": brief(rms) if finite else "—",
-        "max": brief(largest) if finite else "—",
-        "size": largest if finite else 0.0,  # for the bar; the texts are for people
-        "nan": sum(s.nan for s in stats),
-        "inf": sum(s.posinf + s.neginf for s in stats),
-        "shape": shapes,
-    }
-
-
-def brief(x: float) -> str:
-    """A size in four characters, for the diagram: 0.07, 3.71, 15.8, 344, 12k, 3e12."""
-    if x == 0:
-        return "0"
-    if not 0.01 <= x < 1e6:
-        mantissa, exponent = f"{x:.0e}".split("e")
-        return f"{mantissa}e{int(exponent)}"
-    if x >= 1000:
-        return f"{x / 1000:.1f}k" if x < 9950 else f"{x / 1000:.0f}k"
-    return f"{x:.0f}" if x >= 99.95 else f"{x:.1f}" if x >= 9.995 else f"{x:.2f}"
-
-
 def describe(card: Card, store: Store) -> dict:
     """A card as the browser gets it: words and a table as they are, the figure by its key."""
     told = {name: getattr(card, name) for name in ("id", "title", "caption", "role", "height", "table")}
@@ -118,38 +55,45 @@ def describe(card: Card, store: Store) -> dict:
 def about(lm: LM, name: str, built: LM) -> dict:
     """The header's words on a model; `built` is the model as its file describes it, `lm` as it runs now."""
     attention = lm.config.blocks[0].attn
+    size = f"{count(lm.config.n_layers, 'layer')} · {lm.config.d_model} wide"
     return {
         "name": name,
-        "size": f"{count(lm.config.n_layers, 'layer')} · {lm.config.d_model} wide",
+        "size": f"{size} · {built.report[0].partition(':')[0]}" if built.random else size,
         "device": f"{lm.device} · {short(str(lm.dtype).removeprefix('torch.'))}",
         "layers": lm.config.n_layers,
         "heads": attention.n_heads,
         "kv_heads": attention.n_kv_heads,
         "parameters": f"{lm.parameters:,} parameters",
-        "qk": lm.qk_norm,
         "built": QK_WORDS[built.qk_norm],
-        "invented": len(getattr(lm, "invented", ())),
+        "differs": surgery.differs(built, lm),
         "report": list(lm.report),
     }
 
 
-def strip(shelf: Shelf, name: str, run: Run, prompt: str) -> dict:
-    """The layers at the foot: the largest |logit| of each as it ran and, once that has run too, with QK-norm the other way."""
-    which = hashlib.sha256(f"{name}\0{run.lm.qk_norm}\0{prompt}".encode()).hexdigest()[:16]
-    label = f"as run, {QK_WORDS[run.lm.qk_norm]}"
-    told = {"run": which, "peaks": plain(run.peaks), "label": label, "other": None, "other_label": ""}
-    other = shelf.find(name, other_qk(run.lm, shelf.model(name)), prompt)
+def strip(shelf: Shelf, name: str, which: str, run: Run, prompt: str) -> dict:
+    """The layers at the foot: the largest |logit| of each as it ran and, once that has run too, of its counterfactual."""
+    built = shelf.model(name)
+    key = hashlib.sha256(f"{name}\0{which}\0{prompt}".encode()).hexdigest()[:16]
+    kind, at = rarer_kind(run.lm.config)
+    label = ", ".join(["as changed" if which else "as run", *_qk_words(built, run.lm)])
+    told = {"run": key, "peaks": plain(run.peaks), "label": label, "other": None, "other_label": ""}
+    told |= {"kinds": layer_kinds(run.lm.config), "kind": kind, "kind_at": at}
+    changed = surgery.counterfactual(built, which)
+    other = None if changed is None else shelf.find(name, spelled(changed), prompt)
     if other is not None:
-        gain = "unit-gain " if getattr(other.lm, "invented", ()) else ""
-        told |= {"other": plain(other.peaks), "other_label": f"{gain}{QK_WORDS[other.lm.qk_norm]} (counterfactual)"}
+        told |= {"other": plain(other.peaks), "other_label": _other_label(other.lm, bool(which))}
     return told
 
 
-def other_qk(lm: LM, built: LM) -> str:
-    """The QK-norm of the counterfactual line: off against on, as built where it was built with one."""
-    if lm.qk_norm != "off":
-        return "off"
-    return built.qk_norm if built.qk_norm != "off" else "head"
+def _qk_words(built: LM, lm: LM) -> list[str]:
+    """How QK-norm stands, where there is a choice."""
+    return [QK_WORDS[lm.qk_norm]] if surgery.possible(built, "qk_norm") else []
+
+
+def _other_label(other: LM, loaded: bool) -> str:
+    if loaded:
+        return ", ".join(["as loaded", *_qk_words(other, other)])
+    return f"{'unit-gain ' if other.invented else ''}{QK_WORDS[other.qk_norm]} (counterfactual)"
 
 
 def identities(run: Run, layer: int) -> list[dict]:
@@ -167,30 +111,38 @@ def fitted(run: Run, state: UiState) -> tuple[UiState, list[str]]:
     return fit(state, layers=config.n_layers, heads=block.attn.n_heads, tokens=len(run.tokens), nodes=nodes)
 
 
-def words(shelf: Shelf, name: str, run: Run, state: UiState) -> dict:
-    """All of a view that is not a picture; `state` is fitted."""
-    lm, tokens = run.lm, list(run.tokens)
+def length(lm: LM, tokens: list[int]) -> str:
+    """ "51 tokens", and where they are more than the model was made for, that number: beyond it, nothing was learned."""
+    beyond = len(tokens) > lm.config.context and not lm.random
+    return count(len(tokens), "token") + (f", made for {lm.config.context:,}" if beyond else "")
+
+
+def words(shelf: Shelf, name: str, which: str, run: Run, state: UiState) -> dict:
+    """All of a view that is not a picture; `state` is settled and fitted."""
+    lm, tokens, built = run.lm, list(run.tokens), shelf.model(name)
     return {
         "state": asdict(state),
         "query": state.query(),
-        "model": about(lm, name, shelf.model(name)),
-        "tokens": {"pieces": list(run.pieces), "said": f"{count(len(tokens), 'token')} · {run.seconds:.2f} s"},
+        "model": about(lm, name, built),
+        "parts": surgery.menu(built, state),
+        "tokens": {"pieces": list(run.pieces), "said": f"{length(lm, tokens)} · {run.seconds:.2f} s"},
+        "layer": layer_kinds(lm.config)[state.layer],
         "numbers": numbers(lm, tokens, state.layer),
         "identities": plain(identities(run, state.layer)),
-        "strip": strip(shelf, name, run, state.prompt),
+        "strip": strip(shelf, name, which, run, state.prompt),
     }
 
 
-def view(shelf: Shelf, store: Store, name: str, run: Run, state: UiState, scheme: str) -> dict:
+def view(shelf: Shelf, store: Store, name: str, which: str, run: Run, state: UiState, scheme: str) -> dict:
     """Everything the page shows of a run. Another node, head, stage or token costs no more than one block."""
     state, notes = fitted(run, state)
     look_ahead(run.lm, list(run.tokens), state)
-    theme = THEMES[scheme if state.theme == "auto" else state.theme]
-    return words(shelf, name, run, state) | {
+    theme, block = THEMES[scheme if state.theme == "auto" else state.theme], run.lm.config.blocks[state.layer]
+    return words(shelf, name, which, run, state) | {
         "kind": "view",
         "notes": notes,
-        "block": block_drawings(run.lm.config.blocks[state.layer]),
-        "controls": CONTROLS.get(state.node, ()),
+        "block": block_drawings(block),
+        "controls": controls(block, state.node),
         "cards": [describe(card, store) for card in cards(run.lm, list(run.tokens), state, theme, shelf.model(name))],
     }
 

@@ -12,33 +12,41 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import gradio as gr
 
 from model.errors import BlockscopeError
+from viz.change import spelled
 from viz.nodes import cards
 from viz.pages import answers
 from viz.pages.shell import own_url, plotly_url, template
+from viz.pages.surgery import counterfactual, settled
 from viz.shelf import Run, Shelf
 from viz.state import DEFAULT_PROMPT, UiState, parse
 from viz.store import Store
 from viz.theme import LIGHT
 from viz.worker import Step, watched
 
-COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked with QK-norm the other way round
+COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked as its counterfactual
 Report = Callable[[Step], None]
+T = TypeVar("T")
 log = logging.getLogger("blockscope")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request of a browser: `token` tells its answer from others, `scheme` is what its screen shows, light or dark."""
+    """One request of a browser: `token` tells its answer from others, `scheme` is what its screen shows, light or dark.
+
+    `which` spells the changes of its model once they are settled, "" for the model as loaded.
+    """
 
     token: int
     scheme: str
     name: str
     state: UiState
     notes: tuple[str, ...]
+    which: str = ""
 
 
 class Explore:
@@ -51,7 +59,8 @@ class Explore:
         """The view if its run is kept, else {"kind": "run"}: the page then asks for the run."""
         asked = self._asked(sent)
         try:
-            run = self._kept(asked.name, asked.state)
+            asked = self._settled(asked) if self.shelf.ready(asked.name) else asked
+            run = self._kept(asked)
             told = {"kind": "run"} if run is None else self._view(asked, run)
         except Exception as error:
             told = _sentence(error)
@@ -60,13 +69,13 @@ class Explore:
     def run(self, sent: object) -> Iterator[dict]:
         """Progress while the model runs, the view, and at last the layer strip with its counterfactual line."""
         asked = self._asked(sent)
-        for work in (self._view_of_run, self._strip):
-            try:
+        try:
+            asked = yield from _progress(asked.token, partial(self._settled, asked))
+            for work in (self._view_of_run, self._strip):
                 told = yield from _progress(asked.token, partial(work, asked))
-            except Exception as error:
-                yield self._told(asked, _sentence(error))
-                return
-            yield self._told(asked, told)
+                yield self._told(asked, told)
+        except Exception as error:
+            yield self._told(asked, _sentence(error))
 
     def api(
         self,
@@ -78,6 +87,7 @@ class Explore:
         node: str = "logits",
         stage: str = "scaled",
         qk: str = "as-built",
+        change: str = "",
         log: int = 0,
         hide_first: int = 0,
         neurons: str = "index",
@@ -85,14 +95,16 @@ class Explore:
         """What the page shows, as JSON: the numbers of the diagram, the identities, and every card with its data.
 
         `model` is one of /models, "" the first. `token` is a query position, -1 the last. `qk` is as-built, off, head or
-        projection. A value that is not valid is replaced by the nearest valid one, and `notes` says so.
+        projection; `change` names other parts that are changed, as "norm=layernorm,window=8" (`parts` in the answer lists
+        them). A value that is not valid is replaced by the nearest valid one, and `notes` says so.
         """
         asked = self._asked({"state": {key: value for key, value in locals().items() if key != "self"}})
         try:
-            run = self._kept(asked.name, asked.state) or self._run(asked.name, asked.state)
+            asked = self._settled(asked)
+            run = self._kept(asked) or self._run(asked)
             state, notes = answers.fitted(run, asked.state)
             answers.look_ahead(run.lm, list(run.tokens), state)
-            told = answers.words(self.shelf, asked.name, run, state)
+            told = answers.words(self.shelf, asked.name, asked.which, run, state)
             shown = cards(run.lm, list(run.tokens), state, LIGHT, self.shelf.model(asked.name))
         except BlockscopeError as error:
             raise gr.Error(str(error), print_exception=False) from None
@@ -112,35 +124,40 @@ class Explore:
         return Asked(token if isinstance(token, int) else 0, scheme, name, state, (*notes, *more))
 
     def _told(self, asked: Asked, told: dict) -> dict:
-        return told | {"token": asked.token, "models": self.shelf.names, "notes": [*asked.notes, *told.get("notes", [])]}
+        return told | {"token": asked.token, "models": self.shelf.menu, "notes": [*asked.notes, *told.get("notes", [])]}
+
+    def _settled(self, asked: Asked, report: Report = lambda step: None) -> Asked:
+        """The request with those changes only that its model can have; opens the model."""
+        report(Step(0, 0, f"opening {asked.name}"))
+        state, which, notes = settled(self.shelf.model(asked.name), asked.state)
+        return replace(asked, state=state, which=which, notes=(*asked.notes, *notes))
 
     def _view(self, asked: Asked, run: Run) -> dict:
-        return answers.view(self.shelf, self.store, asked.name, run, asked.state, asked.scheme)
+        return answers.view(self.shelf, self.store, asked.name, asked.which, run, asked.state, asked.scheme)
 
     def _view_of_run(self, asked: Asked, report: Report) -> dict:
-        run = self._kept(asked.name, asked.state) or self._run(asked.name, asked.state, report)
-        return self._view(asked, run)
+        return self._view(asked, self._kept(asked) or self._run(asked, report))
 
     def _strip(self, asked: Asked, report: Report) -> dict:
         """The layer strip once more; runs the counterfactual where the run itself was short."""
-        run = self._kept(asked.name, asked.state)
-        other = replace(asked.state, qk=answers.other_qk(run.lm, self.shelf.model(asked.name)))
-        if run.seconds < COUNTERFACTUAL_UNDER and self._kept(asked.name, other) is None:
-            self._run(asked.name, other, report)
-        return {"kind": "strip", "strip": answers.strip(self.shelf, asked.name, run, asked.state.prompt)}
+        run = self._kept(asked) or self._run(asked, report)
+        changed = counterfactual(self.shelf.model(asked.name), asked.which)
+        if changed is not None and run.seconds < COUNTERFACTUAL_UNDER:
+            other = replace(asked, which=spelled(changed))
+            if self._kept(other) is None:
+                self._run(other, report)
+        return {"kind": "strip", "strip": answers.strip(self.shelf, asked.name, asked.which, run, asked.state.prompt)}
 
-    def _kept(self, name: str, state: UiState) -> Run | None:
-        return self.shelf.find(name, self._actual(name, state.qk), state.prompt) if self.shelf.ready(name) else None
+    def _kept(self, asked: Asked) -> Run | None:
+        return self.shelf.find(asked.name, asked.which, asked.state.prompt)
 
-    def _actual(self, name: str, qk: str) -> str:
-        return self.shelf.model(name).qk_norm if qk == "as-built" else qk
-
-    def _run(self, name: str, state: UiState, report: Report = lambda step: None) -> Run:
+    def _run(self, asked: Asked, report: Report = lambda step: None) -> Run:
         """Run the model on a prompt within the budget and keep the run. Raises BlockscopeError, a sentence to show."""
+        name, state = asked.name, asked.state
         if not state.prompt:
             raise BlockscopeError("The prompt is empty: type some text and press Run.")
-        report(Step(0, 0, f"running {name}" if self.shelf.ready(name) else f"opening {name}"))
-        lm = self.shelf.model(name, state.qk)
+        report(Step(0, 0, f"running {name}"))
+        lm = self.shelf.model(name, asked.which)
         tokens = list(lm.encode(state.prompt))
         if not tokens:
             raise BlockscopeError("The prompt holds no token that this model knows: type some other text.")
@@ -155,7 +172,7 @@ class Explore:
         for step in walk:
             report(Step(step.done, step.total, step.what))
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
-        return self.shelf.keep(name, self._actual(name, state.qk), state.prompt, run)
+        return self.shelf.keep(name, asked.which, state.prompt, run)
 
 
 def blocks(explore: Explore) -> gr.Blocks:
@@ -177,7 +194,7 @@ def blocks(explore: Explore) -> gr.Blocks:
     return demo
 
 
-def _progress(token: int, work: Callable[[Report], dict]) -> Generator[dict, None, dict]:
+def _progress(token: int, work: Callable[[Report], T]) -> Generator[dict, None, T]:
     """Yields progress answers for as long as the work takes, returns what it returns; closing it stops the work."""
     steps = watched(work)
     try:

@@ -21,7 +21,7 @@ function ticks(top) {
 
 const word = (value) => (value === null ? "not a number" : value >= 1e5 ? value.toExponential(1) : String(Number(value.toPrecision(3))));
 
-/** strip = {peaks, label, other, other_label}; null stands for a value that is not a number. */
+/** strip = {peaks, label, other, other_label, kinds, kind, kind_at}; null stands for a value that is not a number. */
 export function drawStrip(holder, legend, strip, layer, onPick) {
   const HIGH = high();
   const wide = Math.max(holder.clientWidth, 200);
@@ -38,12 +38,13 @@ export function drawStrip(holder, legend, strip, layer, onPick) {
   const every = Math.max(1, Math.ceil(24 / pitch));
   strip.peaks.forEach((value, i) => {
     const group = make("g", { class: "layer" + (i === layer ? " sel" : ""), "data-layer": i });
-    group.append(make("title", {}, "layer " + i + ": " + word(value)));
+    group.append(make("title", {}, "layer " + i + ": " + word(value) + (strip.kinds[i] ? " · " + strip.kinds[i] : "")));
     group.append(make("rect", { class: "hit", x: LEFT + pitch * i, y: 0, width: pitch, height: HIGH + 26 }));
     const bar = Math.min(pitch * 0.66, 46);
     if (value === null) group.append(make("text", { class: "wrong", x: x(i), y: HIGH, "text-anchor": "middle" }, "⚠"));
     else group.append(make("rect", { class: "peak", x: x(i) - bar / 2, y: y(value), width: bar, height: Math.max(1, y(0) - y(value)) }));
     if (i % every === 0 || i === layer) group.append(make("text", { class: "tick", x: x(i), y: HIGH + 23, "text-anchor": "middle" }, i));
+    if (strip.kind_at.includes(i)) group.append(make("rect", { class: "kind", x: x(i) - bar / 2, y: HIGH + 10, width: bar, height: 2.5 }));
     group.addEventListener("click", () => onPick(i));
     svg.append(group);
   });
@@ -55,6 +56,7 @@ export function drawStrip(holder, legend, strip, layer, onPick) {
   holder.replaceChildren(svg);
   const entries = [["a", strip.label]];
   if (strip.other) entries.push(["b", strip.other_label]);
+  if (strip.kind) entries.push(["kind", strip.kind]);
   legend.replaceChildren(
     ...entries.map(([kind, text]) => {
       const item = document.createElement("span");

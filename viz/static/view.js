@@ -3,6 +3,7 @@ import { showCards } from "./charts.js";
 import { markNode, showDiagram } from "./diagram.js";
 import { wireNav } from "./nav.js";
 import { drawStrip } from "./strip.js";
+import { showSurgery, wireSurgery } from "./surgery.js";
 
 const at = (id) => document.getElementById(id);
 let send = {}; // {change, run, stop}
@@ -44,6 +45,7 @@ export function wire(root, handlers) {
   at("tokens").addEventListener("click", (event) => event.target.dataset.token && send.change({ token: Number(event.target.dataset.token) }));
   at("tokens").addEventListener("keydown", moveToken);
   wireNav(root);
+  wireSurgery((fields) => send.change(fields));
   new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
 }
 
@@ -104,7 +106,7 @@ export function showAnswer(answer, state) {
   at("layer-range").textContent = model.layers > 1 ? "of 0–" + (model.layers - 1) : "the only one";
   at("layer-less").disabled = state.layer === 0;
   at("layer-more").disabled = state.layer === model.layers - 1;
-  at("qk-now").textContent = model.invented && model.qk !== "off" ? "unit gains added" : "";
+  at("layer-kind").textContent = answer.layer;
   at("said").textContent = answer.tokens.said;
   showTokens(answer.tokens, state);
   showDiagram(at("diagram"), answer.block, answer.numbers, state, (node) => {
@@ -112,6 +114,7 @@ export function showAnswer(answer, state) {
     pick("node", node);
   });
   showControls(answer, state);
+  showSurgery(answer.parts, model.differs);
   showIdentities(answer.identities);
   showStrip(answer.strip, state);
   showFigures(answer);
@@ -121,6 +124,7 @@ export function showAnswer(answer, state) {
 function restoreMarks(state) {
   markNode(at("diagram"), state.node);
   showControls(shown, state);
+  showSurgery(shown.parts, shown.model.differs);
   at("model").value = state.model;
 }
 
@@ -147,12 +151,24 @@ function room() {
   return column.scrollHeight > column.clientHeight || innerWidth > 1150 ? column.getBoundingClientRect().bottom - at("cards-main").getBoundingClientRect().top + column.scrollTop - 14 : 1e4;
 }
 
-function showModels(names, model, state) {
+/** menu = [[heading, names], ...]; the first heading is empty: its entries stand above the groups. */
+function showModels(menu, model, state) {
   const select = at("model");
-  if (select.options.length !== names.length || names.some((name, i) => select.options[i].value !== name)) {
-    select.replaceChildren(...names.map((name) => new Option(name, name)));
+  const key = JSON.stringify(menu);
+  if (select.dataset.key !== key) {
+    select.replaceChildren(
+      ...menu.flatMap(([heading, names]) => {
+        const options = names.map((name) => new Option(name, name));
+        if (!heading) return options;
+        const group = document.createElement("optgroup");
+        group.label = heading;
+        group.append(...options);
+        return [group];
+      }),
+    );
+    select.dataset.key = key;
   }
-  select.value = state.model || names[0];
+  if (state.model) select.value = state.model;
   if (!model) return;
   at("size").textContent = model.size;
   at("size").title = [model.parameters, model.built + " as built", ...model.report].join("\n");
@@ -188,6 +204,9 @@ function showTokens(tokens, state) {
 function showControls(answer, state) {
   for (const control of at("controls").querySelectorAll("[data-for]")) control.hidden = !answer.controls.includes(control.dataset.for);
   document.querySelector('[data-stage="capped"]').hidden = !("capped" in answer.numbers);
+  const qk = answer.parts.find((part) => part.name === "qk_norm");
+  at("qk").disabled = Boolean(qk?.why);
+  at("qk").title = qk?.why ?? "";
   const heads = at("head");
   if (heads.options.length !== answer.model.heads) {
     heads.replaceChildren(...Array.from({ length: answer.model.heads }, (_, i) => new Option(String(i), String(i))));
