@@ -35,7 +35,7 @@ def figure(name: str, layer: int, lying: bool = False) -> str:
     for node, values in told.items():
         start = svg.index(f'data-node="{node}"')
         head, tail = svg[:start], svg[start:]
-        for part, word in (("rms", "rms "), ("max", "max ")):
+        for part, word in (("rms", "rms "), ("max", "max|x| ")):
             tail = _fill(tail, part, word + values[part])
         svg = head + tail
     return f"<figure><figcaption>{escape(name)} · layer {layer}</figcaption>{svg}</figure>"

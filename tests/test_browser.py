@@ -100,7 +100,7 @@ def test_a_click_on_a_node_shows_its_tensor_and_numbers(page, address):
         (view,) = lm.views(tokens, [Request(f"blocks.0.{tap}", "stats")])
         told = page.locator(f'.standing [data-node="{node}"]')
         assert told.get_attribute("aria-pressed") == "true"
-        largest = float(re.search(r"max ([\d.]+)", told.text_content())[1])
+        largest = float(re.search(r"max\|x\| ([\d.]+)", told.text_content())[1])
         assert largest == pytest.approx(view.stats.absmax, abs=0.006)
         assert str(list(view.shape)) in told.locator("title").text_content()
 

@@ -31,6 +31,7 @@ class Node:
     shown: list[str] = field(default_factory=list)
     meaning: str = ""
     off: bool = False  # an empty slot: drawn dashed
+    masked: bool = False  # its numbers leave out what the mask hides
     stream: bool = False
     spine: bool = False  # the stream passes through it: a norm after the add
     adds: bool = False  # its output is added to the stream
@@ -97,16 +98,24 @@ def _join(nodes: dict[str, Node], part: Part, path: str, piece: nn.Module) -> No
     if isinstance(piece, Tap):
         node.shown += [path] if part.shown else []
         node.stream |= path.startswith("hook_resid_")
-        node.meaning = node.meaning or piece.meaning
+        node.masked |= part.shown and {"query_pos", "key_pos"} <= set(piece.dims)
+        _mean(node, piece.meaning, part.shown)
     elif isinstance(piece, nn.Identity):
         node.off, node.label, node.meaning = True, f"{label} off", "an empty slot: q and k pass unchanged"
     elif type(piece) in NORMS.values():
         node.shown.append(f"{path}.hook_out")
-        node.meaning = f"{type(piece).__name__}: {piece.hook_out.meaning}"
+        _mean(node, f"{type(piece).__name__}: {piece.hook_out.meaning}")
     else:
         found = taps_of(piece)
         node.shown += [f"{path}.{name}" for name in found] if part.shown else []
-        node.meaning = node.meaning or next(iter(found.values())).meaning
+        for tap in found.values():
+            _mean(node, tap.meaning, part.shown)
+
+
+def _mean(node: Node, meaning: str, shown: bool = True) -> None:
+    """Say what the numbers of a node are, each once; what is not shown has no word in it."""
+    if shown and meaning not in node.meaning.split("; "):
+        node.meaning = f"{node.meaning}; {meaning}" if node.meaning else meaning
 
 
 def _short(name: str) -> str:

@@ -17,7 +17,8 @@ LEFT, WIDE = 30, 240  # standing: where boxes begin, and how wide the widest is
 TOP, TALL, LONG, HIGH = 32, 152, 106, 47  # lying: the same from the top, and the least size of a box
 FITS = 625  # px: a taller block is drawn with one line a box
 LETTER = 7.1  # px: about the width of a letter of a label
-NUMBERS = 115  # px that both numbers take beside a label
+RMS, PEAK = 57, 76  # px of "rms 1e-10" and of "max|x| 1e-10"
+NUMBERS = RMS + PEAK + 8  # px that both take beside a label
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Sizes:
 
     stream: float
     wide: float
-    narrow: float  # three lines
+    narrow: float  # three lines: the label and a line for each number
     empty: float  # a slot with nothing in it
     gap: float
     one_line: bool
@@ -110,11 +111,12 @@ def _lying(nodes: Sequence[Node]) -> dict[str, Place]:
 
 
 def _narrow(node: Node) -> bool:
+    """Whether a number needs a line of its own."""
+    return node.lanes[1] - node.lanes[0] <= 6
+
+
+def _third(node: Node) -> bool:
     return node.lanes[1] - node.lanes[0] <= 4
-
-
-def _half(node: Node) -> bool:
-    return 4 < node.lanes[1] - node.lanes[0] <= 6
 
 
 def _beside(node: Node) -> bool:
@@ -158,17 +160,18 @@ def _node(node: Node, place: Place, lying: bool, sizes: Sizes) -> str:
     w, h = _xy((place.end - place.start, place.far - place.near), lying)
     at = _words(node, (x, y, w, h), lying, sizes)
     under = lying or _narrow(node) or (sizes.one_line and not node.stream)  # the bar runs along the lower edge
-    full = w - 16 if under else min(32 if node.stream else BAR, w * 0.23)
-    bar_x, bar_y = x + w - full - 8, y + (9 if node.stream else 7)
+    full = w - 16 if under else min(18 if node.stream else BAR, w * 0.23)
+    bar_x, bar_y = x + w - full - (4 if node.stream else 8), y + (9 if node.stream else 7)
     if under:
         bar_y = y + h - (6 if lying or _narrow(node) else 4)
     thick = 4 if lying or _narrow(node) or not under else 2
-    words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine, "half": _half(node)}
+    over = ' data-over="visible keys"' if node.masked else ""
+    words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine, "third": _third(node) and not lying}
     kinds = " ".join(["node", *(word for word, true in words.items() if true)])
     texts = "".join(f'<text class="{part}" x="{tx:g}" y="{ty:g}">{escape(node.label) if part == "label" else ""}</text>'
                     for part, (tx, ty) in at.items())  # fmt: skip
     return (
-        f'<g class="{kinds}" data-node="{escape(node.id)}" role="button" tabindex="0" aria-pressed="false" '
+        f'<g class="{kinds}" data-node="{escape(node.id)}"{over} role="button" tabindex="0" aria-pressed="false" '
         f'aria-label="{escape(node.label)}"><title>{escape(node.meaning)}</title>'
         f'<rect class="box" x="{x:g}" y="{y:g}" width="{w:g}" height="{h:g}" rx="7"/>{texts}'
         f'<rect class="rail" x="{bar_x:g}" y="{bar_y:g}" width="{full:g}" height="{thick}" rx="2"/>'
@@ -184,13 +187,14 @@ def _words(node: Node, box: tuple[float, float, float, float], lying: bool, size
         return {"label": (left, y + 13), "rms": (left, y + 25), "max": (left, y + 36)}
     if node.stream:  # one line: the stream is no box
         base = y + (14 if sizes.one_line else 15)
-        return {"label": (left, base), "rms": (left + 81, base), "max": (left + 138, base)}
+        return {"label": (left, base), "rms": (left + 78, base), "max": (left + 78 + RMS + 3, base)}
     if _narrow(node):
         line = 11 if not sizes.one_line else 10.5
+        left -= 2 if _third(node) else 0
         return {"label": (left, y + 13), "rms": (left, y + 13.5 + line), "max": (left, y + 13.5 + 2 * line)}
     if node.off or (sizes.one_line and _beside(node)):
         base, right = y + h / 2 + (4 if node.off else 2.5), x + w - 8
-        return {"label": (left, base), "rms": (right - 107, base), "max": (right - 50, base)}
+        return {"label": (left, base), "rms": (right - PEAK - RMS, base), "max": (right - PEAK, base)}
     tall = sizes.wide if not sizes.one_line else EASY.wide - 1
-    base, apart = y + (h - tall) / 2 + (13 if not sizes.one_line else 12), 54 if _half(node) else 57
-    return {"label": (left, base), "rms": (left, base + 12), "max": (left + apart, base + 12)}
+    base = y + (h - tall) / 2 + (13 if not sizes.one_line else 12)
+    return {"label": (left, base), "rms": (left, base + 12), "max": (left + RMS + 5, base + 12)}

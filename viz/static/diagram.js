@@ -39,15 +39,23 @@ function fill(node, told) {
     bar.setAttribute("width", "0");
     return;
   }
-  const wrong = [told.nan && told.nan + " NaN", told.inf && told.inf + " inf"].filter(Boolean).join(", ");
+  const wrong = [told.nan && told.nan.toLocaleString("en") + " NaN", told.inf && told.inf.toLocaleString("en") + " inf"].filter(Boolean).join(", ");
+  const over = node.dataset.over ? ", over " + node.dataset.over : "";
   set("rms", "rms " + told.rms);
-  set("max", wrong ? "⚠ " + wrong : "max " + told.max);
+  set("max", wrong ? "⚠ " + (told.nan ? "NaN " + brief(told.nan) : "inf " + brief(told.inf)) : "max|x| " + told.max);
   const share = (Math.log10(Math.max(told.size, 1e-9)) - LOW) / (HIGH - LOW);
   bar.setAttribute("width", String(Math.min(1, Math.max(0, share)) * Number(bar.dataset.full)));
-  node.setAttribute("aria-label", label + ", rms " + told.rms + ", largest " + told.max + (wrong ? ", warning: " + wrong : ""));
+  node.setAttribute("aria-label", label + ", rms " + told.rms + ", largest absolute value " + told.max + over + (wrong ? ", warning: " + wrong : ""));
   const title = node.querySelector("title");
   title.dataset.meaning ??= title.textContent;
-  title.textContent = label + ": " + title.dataset.meaning + "\n" + told.shape + (wrong ? "\n" + wrong : "");
+  title.textContent = label + ": " + title.dataset.meaning + "\n" + told.shape + "\nrms " + told.rms + ", max |x| " + told.max + over + (wrong ? "\n" + wrong : "");
+}
+
+/** A count in five characters: 17544 is 17.5k. The box has no room for more; the hover has all of it. */
+function brief(n) {
+  if (n < 1000) return String(n);
+  const [size, unit] = n < 999_950 ? [n / 1e3, "k"] : n < 999_950_000 ? [n / 1e6, "M"] : [n / 1e9, "G"];
+  return (size < 99.95 ? size.toFixed(1) : size.toFixed(0)) + unit;
 }
 
 function wireNode(holder, node, onPick) {
