@@ -16,7 +16,7 @@ SPINE, GUTTER, ON_SPINE, BAR, BEND = 12, 21, 3, 44, 4
 LEFT, WIDE = 30, 240  # standing: where boxes begin, and how wide the widest is
 TOP, TALL, LONG, HIGH = 32, 152, 106, 47  # lying: the same from the top, and the least size of a box
 FITS = 625  # px: a taller block is drawn with one line a box
-LETTER = 7.1  # px: about the width of a letter of a label
+LETTER, WIDEST = 7.1, 7.9  # px: about the width of a letter of a label, and in a broad typeface
 RMS, PEAK = 57, 76  # px of "rms 1e-10" and of "max|x| 1e-10"
 NUMBERS = RMS + PEAK + 8  # px that both take beside a label
 
@@ -99,7 +99,7 @@ def _standing(nodes: Sequence[Node], sizes: Sizes) -> dict[str, Place]:
 def _lying(nodes: Sequence[Node]) -> dict[str, Place]:
     longest = [float(LONG)] * (1 + max(node.row for node in nodes))
     for node in nodes:
-        longest[node.row] = max(longest[node.row], 16 + len(node.label) * LETTER)
+        longest[node.row] = max(longest[node.row], 18 + len(node.label) * WIDEST)
     starts = [6 + sum(longest[:row]) + row * 14 for row in range(len(longest))]
     places = {}
     for node in nodes:
@@ -163,8 +163,8 @@ def _node(node: Node, place: Place, lying: bool, sizes: Sizes) -> str:
     full = w - 16 if under else min(18 if node.stream else BAR, w * 0.23)
     bar_x, bar_y = x + w - full - (4 if node.stream else 8), y + (9 if node.stream else 7)
     if under:
-        bar_y = y + h - (6 if lying or _narrow(node) else 4)
-    thick = 4 if lying or _narrow(node) or not under else 2
+        bar_y = y + h - (6 if lying else 4)
+    thick = 4 if lying or not under else 2
     over = ' data-over="visible keys"' if node.masked else ""
     words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine, "third": _third(node) and not lying}
     kinds = " ".join(["node", *(word for word, true in words.items() if true)])

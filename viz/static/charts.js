@@ -5,9 +5,10 @@ const kept = new Map(); // card id -> {article, url}
 const bodies = new Map(); // url -> promise of a figure, a few of the newest
 
 const CONFIG = {
+  displayModeBar: matchMedia("(pointer: coarse)").matches ? false : "hover", // under a finger there is no hover: it would always stand there
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
+  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
   toImageButtonOptions: { format: "png", scale: 2, filename: "blockscope" },
 };
 
@@ -100,9 +101,10 @@ async function fill(entry, card, { onPick, current, fit }) {
     await ready();
     if (entry.wanted !== card.url || !current() || !entry.article.isConnected) return;
     if (card.height) figure.layout.height = entry.gd.clientHeight || card.height;
-    await plotly.react(entry.gd, figure.data, { ...figure.layout, autosize: true, width: undefined }, CONFIG);
+    await plotly.react(entry.gd, figure.data, { ...figure.layout, autosize: true, width: undefined, modebar: { bgcolor: "rgba(0,0,0,0)" } }, CONFIG);
     entry.url = card.url;
     if (!entry.wired) listen(entry);
+    quietBar(entry);
     entry.gd.dataset.url = card.url;
   } catch (error) {
     entry.caption.textContent = card.caption + " · not shown: " + error.message;
@@ -111,9 +113,18 @@ async function fill(entry, card, { onPick, current, fit }) {
   }
 }
 
+/** The mode bar stands in the line of the title, above the data, and its buttons are no tab stops. */
+function quietBar(entry) {
+  const lift = entry.title.isConnected ? entry.gd.getBoundingClientRect().top - entry.title.getBoundingClientRect().top : 0;
+  entry.gd.style.setProperty("--lift", lift + "px");
+  for (const button of entry.gd.querySelectorAll(".modebar-btn")) button.tabIndex = -1;
+}
+
 /** layout.meta.click = {field, from}: a clicked point's x, y or customdata is the new value of that field. */
 function listen(entry) {
   entry.wired = true;
+  entry.gd.on("plotly_afterplot", () => quietBar(entry));
+  entry.article.addEventListener("pointerenter", () => quietBar(entry));
   entry.gd.on("plotly_click", (event) => {
     const click = entry.gd.layout?.meta?.click;
     const point = event.points?.[0];

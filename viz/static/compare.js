@@ -106,7 +106,7 @@ function show(answer) {
   if (rescued && !old) notice(rescued + " Showing the default comparison instead.", true);
   else if (answer.notes?.length) notice(answer.notes.map((note) => note.charAt(0).toUpperCase() + note.slice(1) + ".").join(" "), false);
   else at("notice").hidden = true;
-  if (old?.state.prompt !== state.prompt) at("prompt").value = state.prompt;
+  fillPrompt(state.prompt);
   grow();
   at("said").textContent = answer.tokens.said;
   at("device").hidden = false;
@@ -131,6 +131,16 @@ function show(answer) {
   if (answer.late.length) jobs.push(draw("cards-late", answer.late, answer.token).then(() => (at("bs").dataset.late = String(answer.token))));
   else if (old && (old.state.prompt !== state.prompt || JSON.stringify(old.sides) !== JSON.stringify(answer.sides))) at("cards-late").replaceChildren();
   Promise.all(jobs).then(() => (at("bs").dataset.complete = String(answer.token)));
+}
+
+let given = ""; // what the page itself last put into the prompt box
+
+/** What was typed and has not been run stays in the box. */
+function fillPrompt(text) {
+  const box = at("prompt");
+  const plain = text.replace(/\r\n?/g, "\n"); // as the box gives it back
+  if (box.value === given) box.value = plain;
+  given = plain;
 }
 
 /** Figures lie one step above this page's address. */

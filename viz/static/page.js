@@ -1,5 +1,5 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
-import { showAnswer, showError, showProgress, showStrip, wire } from "./view.js";
+import { showAnswer, showEmpty, showError, showProgress, showStrip, wire } from "./view.js";
 import { loadPlotly } from "./charts.js";
 
 const bus = {}; // filled by startBus: how to reach Python
@@ -15,8 +15,8 @@ const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light
 
 function ask(event, how) {
   token += 1;
+  step = waiting && step === "push" ? step : how; // a step that is not answered yet stays a step
   waiting = event;
-  step = how;
   if (event === "run") {
     halt();
     running = true;
@@ -51,8 +51,9 @@ export function stop() {
   halt();
   token += 1; // whatever still arrives is late
   waiting = null;
-  state = { ...(confirmed ?? state) };
   showProgress(null);
+  if (!confirmed) showEmpty(state);
+  state = { ...(confirmed ?? state) };
 }
 
 function receive(answer) {
@@ -91,8 +92,10 @@ function remember(query) {
 }
 
 function restore() {
+  if (waiting === "run") halt();
   state = Object.fromEntries(new URLSearchParams(location.search));
   paintTheme();
+  waiting = null; // the address is there already, whatever was under way
   ask("look", "replace");
 }
 

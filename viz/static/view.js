@@ -8,6 +8,7 @@ import { showSurgery, wireSurgery } from "./surgery.js";
 const at = (id) => document.getElementById(id);
 let send = {}; // {change, run, stop}
 let shown = null; // the last complete answer
+let given = ""; // what the page itself last put into the prompt box: anything else there has been typed and not run
 let latest = 0;
 let clock = 0;
 
@@ -27,15 +28,18 @@ export function wire(root, handlers) {
   prompt.addEventListener("input", grow);
   at("cancel").addEventListener("click", () => {
     send.stop();
-    showNotice("Stopped. The last view is kept.", false);
+    showNotice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
   });
-  at("model").addEventListener("change", (event) => send.run({ model: event.target.value }));
+  at("model").addEventListener("change", (event) => send.run({ model: event.target.value, ...(shown ? {} : { prompt: prompt.value }) }));
   at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
   for (const control of root.querySelectorAll("[data-field]")) {
+    let dragging = false; // the first move of a drag is a step of the history, the others only move it
+    control.addEventListener("change", () => (dragging = false));
     control.addEventListener(control.type === "range" ? "input" : "change", () => {
       const source = control.matches("fieldset") ? control.querySelector("input:checked") : control;
       const value = source.type === "checkbox" ? Number(source.checked) : source.value;
-      pick(control.dataset.field, value, control.type === "range" ? "replace" : "push");
+      pick(control.dataset.field, value, dragging ? "replace" : "push");
+      dragging = control.type === "range";
     });
   }
   at("layer-less").addEventListener("click", () => open(shown.state.layer - 1));
@@ -87,7 +91,7 @@ function moveToken(event) {
   if (!next) return;
   event.preventDefault();
   next.focus();
-  send.change({ token: Number(next.dataset.token) }, "replace");
+  send.change({ token: Number(next.dataset.token) });
 }
 
 /** Anything but progress: what an answer has is shown, what it lacks stays. */
@@ -95,9 +99,10 @@ export function showAnswer(answer, state) {
   showModels(answer.models, answer.model, state);
   if (answer.notes?.length) showNotice(answer.notes.map(sentence).join(" "), false);
   else if (answer.kind === "view") at("notice").hidden = true;
-  if (answer.kind === "error" && shown) restoreMarks(state);
+  if (answer.kind === "error") shown ? restoreMarks(state) : showEmpty(state);
   if (answer.kind !== "view") return;
-  if (shown?.state.prompt !== state.prompt) at("prompt").value = state.prompt; // what was typed and not run yet stays
+  fillPrompt(state.prompt);
+  at("bs").classList.remove("empty");
   shown = answer;
   latest = answer.token;
   const { model } = answer;
@@ -118,6 +123,23 @@ export function showAnswer(answer, state) {
   showIdentities(answer.identities);
   showStrip(answer.strip, state);
   showFigures(answer);
+}
+
+/** What was typed and has not been run stays in the box. */
+function fillPrompt(text) {
+  const box = at("prompt");
+  const plain = text.replace(/\r\n?/g, "\n"); // as the box gives it back
+  if (box.value === given) box.value = plain;
+  given = plain;
+}
+
+/** A first view that failed: its prompt can be changed and another model chosen, and nothing else stands there. */
+export function showEmpty(state) {
+  fillPrompt(state.prompt ?? "");
+  grow();
+  at("bs").classList.add("empty");
+  at("main-title").textContent = "Nothing has been run yet";
+  at("main-caption").textContent = "Type a prompt and press Run, or choose another model.";
 }
 
 /** After an error the controls go back to the view that is still on the screen. */
