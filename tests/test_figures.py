@@ -269,3 +269,24 @@ def test_the_browser_draws_what_was_sent():
     assert sorted(ticks) == sorted(["the", "<s>", "the", "<b>x</b>", "a&b"]) and kind == ["linear", True]
     assert heights[:2] + heights[3:] == [5, 1, 4] and not np.isfinite(heights[2])
     assert clicked == 2
+
+
+# ---- ticks and colour bars that stay where they are -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [4, 51, 109, 512])
+def test_ticks_have_room_in_the_lowest_figure(n):
+    pieces = [f"token {i}" for i in range(n)]
+    figure = square(np.zeros((n, n), np.float32), pieces, height=550)
+    assert len(figure.layout.yaxis.tickvals) * 14 <= 300 - 76 and len(figure.layout.xaxis.tickvals) <= labels.TICKS_ACROSS
+    assert list(figure.layout.yaxis.ticktext) == [pieces[at] for at in figure.layout.yaxis.tickvals]
+
+
+def test_the_colour_bar_of_a_causal_square_never_moves():
+    bars = []
+    for n in (1, 2, 3, 4, 30):
+        layout = square(np.ones((n, n), np.float32), inset=True).layout
+        bar = layout.coloraxis.colorbar
+        bars.append((bar.orientation, bar.x, bar.y, bar.xanchor, bar.yanchor, bar.len))
+        assert n >= 4 or layout.xaxis.range[1] > n - 0.5
+    assert len(set(bars)) == 1

@@ -4,11 +4,15 @@ import numpy as np
 import plotly.graph_objects as go
 
 from viz.figures.colours import Colour
-from viz.figures.labels import Axis
+from viz.figures.labels import TICKS_ACROSS, Axis
 from viz.figures.stack import slant
 from viz.theme import Theme, axis, figure
 
 SEPARATE = 48  # up to so many cells a side, cells are set apart by thin gaps
+
+LOWEST = 300  # px: the page lowers a main figure to what fits beside the rest, never under this
+AROUND = 76  # px of a figure's height that are not cells: colour bar, labels at the bottom
+PITCH = 14  # px of height that one label needs
 
 CORNER = {"x": 0.995, "xanchor": "right", "y": 1, "yanchor": "top", "len": 0.5, "ypad": 2, "xpad": 0}
 ABOVE = {
@@ -44,20 +48,29 @@ def matrix(
     trace["hovertemplate"] = f"{rows.name} %{{y}} · {columns.name} %{{x}}<br>{unit} {shown}<extra></extra>"
     kind = flags(values, masked)
     data = [trace] if kind is None else [trace, flag_layer(kind, theme, **where)]
+    across = list(columns.ends)
+    if inset and columns.cells < 4:  # so few cells leave no empty corner: the bar stands beside them, in the same place
+        across[1] += 0.3 * columns.cells
     layout = {
         "coloraxis": colour.axis(theme, CORNER if inset else ABOVE),
-        "xaxis": axis(theme, columns.title, range=list(columns.ends), tickangle=slant(columns), **_ticks(columns)),
-        "yaxis": axis(theme, rows.title, range=list(reversed(rows.ends)), **_ticks(rows)),
+        "xaxis": axis(theme, columns.title, range=across, tickangle=slant(columns), **_ticks(columns, TICKS_ACROSS)),
+        "yaxis": axis(theme, rows.title, range=list(reversed(rows.ends)), **_ticks(rows, lines_in(height))),
     }
     if row is not None:
         layout["shapes"] = [outline(*columns.ends, row - 0.5, row + 0.5, theme)]
     return figure(data, theme, height=height, revision=revision, click=click, **layout)
 
 
-def _ticks(side: Axis) -> dict:
+def lines_in(height: int) -> int:
+    """Labels that stand one above the other in a figure of this height, wherever the page puts it."""
+    return max(1, (min(height, LOWEST) - AROUND) // PITCH)
+
+
+def _ticks(side: Axis, most: int) -> dict:
     if side.tickvals is None:
         return {"nticks": 8}
-    return {"tickmode": "array", "tickvals": side.tickvals, "ticktext": side.ticktext}
+    step = max(1, -(-len(side.tickvals) // most))
+    return {"tickmode": "array", "tickvals": side.tickvals[::step], "ticktext": side.ticktext[::step]}
 
 
 def outline(x0: float, x1: float, y0: float, y1: float, theme: Theme) -> dict:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 TICKS = 40  # labels that an axis can carry without becoming a smear
-TICKS_ACROSS = 24  # along the bottom, where each one needs the height of a line
+TICKS_ACROSS = 16  # along the bottom, where each one stands askew and needs some 24 px of a narrow page
 NUMBERED = 12  # entries up to which a plain index names every one
 
 

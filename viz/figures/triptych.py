@@ -35,7 +35,7 @@ def maps(
         "signed": lambda: colours.signed(together, theme, log),
         "probability": lambda: colours.probability(theme, log),
     }.get(kind, lambda: colours.sequential(together, theme, log))()
-    square = rows.name == "query" and columns.name == "key" and rows.cells >= 4
+    square = rows.name == "query" and columns.name == "key"
     found = []
     for leaf in leaves:
         colour = colours.signed(leaf.values, theme, log) if leaf.difference else shared
