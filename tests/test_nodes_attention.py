@@ -1,18 +1,19 @@
 """Attention and rotation: the model's own numbers, and the formulas written out in numpy against the model itself."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from conftest import make_lm, tiny_config
-from pictures import LLAMA3, YARN, captured, scene, shown
+from pictures import LLAMA3, YARN, captured, poisoned, scene, shown
 
 from model.masks import Causal, Chunked, Sliding
 from viz import nodes
 from viz.nodes import facts, qk, rope, square
 from viz.state import UiState
-from viz.theme import LIGHT
+from viz.theme import LIGHT, number
 
 # ---- attention --------------------------------------------------------------------------------------------------------
 
@@ -40,7 +41,12 @@ def test_the_first_token_can_be_hidden(lm, tokens):
     logits = captured(lm, tokens, "blocks.1.attn.hook_logits")[4]
     card = shown(lm, tokens, hide_first=1)["scores"]
     z = card.figure.data[0].z
-    assert z.shape == (22, 22) and z[5, 3] == pytest.approx(logits[6, 4], rel=1e-5) and "key 0 hidden" in card.caption
+    assert (
+        z.shape == (22, 22)
+        and z[5, 3] == pytest.approx(logits[6, 4], rel=1e-5)
+        and "22 × 22, nothing pooled · key 0 hidden" in card.caption
+    )
+    assert "not hidden" not in card.caption and "is not hidden" in shown(lm, [7], hide_first=1)["scores"].caption
     assert card.figure.data[0].x[0] == 1 and tuple(card.figure.layout.yaxis.range) == (22.5, 0.5)
 
 
@@ -143,6 +149,25 @@ def test_trained_gains_are_the_counterfactual_of_a_model_that_has_them(tokens):
     gq, gk = (np.abs(built.parameter(f"blocks.1.attn.{part}_norm.weight")).max() for part in "qk")
     assert card.figure.layout.shapes[1].x0 == pytest.approx(gq * gk * 10**0.5, rel=1e-5) and "unit" not in card.caption
     assert "unit gain" in shown(make_lm(), tokens)["overlay"].caption
+    row = shown(off, tokens, built=built, qk="off")["head-table"].table[1]
+    assert row == ("bound with QK-norm (learned gains)", number(card.figure.layout.shapes[1].x0))
+    assert shown(make_lm(), tokens)["head-table"].table[1][0] == "bound with QK-norm (unit gain, counterfactual)"
+
+
+def test_gains_that_were_replaced_are_said_to_be(tokens):
+    built = make_lm(tiny_config("head"))
+    card = shown(built, tokens, built=built, node="qk_norm", qk="projection")["qk-gain"]
+    assert "over each head and do not fit, so they were replaced" in card.caption
+    plain = shown(make_lm(), tokens, node="qk_norm", qk="head")["qk-gain"]
+    assert "the model as opened has no QK-norm" in plain.caption
+
+
+def test_what_is_not_finite_has_no_peak(tokens):
+    bad = poisoned("blocks.1.attn.q_proj.weight", float("nan"))
+    assert "no peak: the logits" in shown(bad, tokens, head=0)["head-table"].caption
+    found = shown(bad, tokens, head=0, node="rope")
+    assert "pattern of this query is not finite" in found["rope-planes"].caption and "no dot" in found["rope-distance"].caption
+    assert "peak at query" in shown(bad, tokens, head=4)["head-table"].caption
 
 
 # ---- rotation ---------------------------------------------------------------------------------------------------------
@@ -186,10 +211,17 @@ def test_the_key_that_is_read_most():
     class At:
         pos, state = 3, UiState()
 
-    pattern = np.array([0.5, 0.2, 0.1, 0.2, np.nan], np.float32)
-    assert rope.strongest_key(At, pattern) == 0
+    def row(*weights):
+        return SimpleNamespace(
+            values=np.array([*weights, np.nan], np.float32), masked=np.arange(len(weights) + 1) == len(weights)
+        )
+
+    assert rope.strongest_key(At, row(0.5, 0.2, 0.1, 0.2)) == (0, "the other key that it reads most")
     At.state = UiState(hide_first=1)
-    assert rope.strongest_key(At, pattern) == 1
+    assert rope.strongest_key(At, row(0.5, 0.2, 0.1, 0.2)) == (1, "the other key that it reads most, key 0 left out")
+    assert "not finite" in rope.strongest_key(At, row(0.5, np.nan, 0.1, 0.2))[1]
+    At.pos = 1
+    assert rope.strongest_key(At, row(0.1, 0.9)) == (0, "the only other key that it sees")
     At.pos = 0
-    assert rope.strongest_key(At, np.array([1.0, np.nan], np.float32)) == 0
+    assert rope.strongest_key(At, row(1.0)) == (0, "itself, the only key that it sees")
     assert rope.chosen_pairs(np.array([1, 5, 2, 9, 3.0]), 2).tolist() == [1, 3]

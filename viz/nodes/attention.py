@@ -103,7 +103,7 @@ def one_head(scene: Scene, name: str, views: dict[str, View], part: Square, colo
         revision=scene.key("scores"),
         unit="weight" if name == "pattern" else "logit",
         masked=part.masked,
-        inset=n - part.start >= 4,
+        inset=True,
         row=scene.pos if scene.state.token >= 0 and scene.pos >= part.start else None,
         click=("token", "y"),
         height=90 + min(max(26 * n, 190), 480),
@@ -116,7 +116,8 @@ def one_head(scene: Scene, name: str, views: dict[str, View], part: Square, colo
         figure = marks.beside(figure, share, rows, "sink", colour, scene.theme)
     caption = line(
         f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
-        f"{n} × {n}, {part.how}",
+        f"{n - part.start} × {n - part.start}, {part.how}",
+        "key 0 is the only key and is not hidden" if scene.state.hide_first and not part.start else "",
         *odd(view.stats, scene.theme),
         f"{qk.unseen(scene)} are not attended and left empty",
         window.words(scene),
@@ -140,6 +141,7 @@ def all_heads(scene: Scene, view: View, part: Square, colour: Colour) -> Card:
     caption = line(
         f"{view.tap}, one colour range for {count(heads, 'head')}",
         "nothing pooled" if part.how.startswith("nothing") else f"each {rows} × {columns}, peaks kept",
+        part.hidden,
         "kv: the key/value head that it reads",
         "a click opens a head",
     )

@@ -43,8 +43,9 @@ class Facts:
     entropy: np.ndarray
     bound: np.ndarray | None  # None without QK-norm
     formula: str
-    query: int  # where the peak is
+    query: int  # where the peak is, of the finite logits
     key: int
+    finite: str  # "all", "some" or "none" of what the chosen head's queries see
     cosine: float
 
     @classmethod
@@ -53,13 +54,14 @@ class Facts:
         q, k = views["q_length"].values, views["k_length"].values  # [pos head], [key_pos kv_head or head]
         kv = np.arange(attn.n_heads) // (attn.n_heads // k.shape[1])
         rows, columns = (_larger(views[f"max_{over}"].values, views[f"min_{over}"].values) for over in ("key", "query"))
-        query, key = (int(np.argmax(np.abs(np.nan_to_num(x, nan=0.0)))) for x in (rows, columns))
+        query, key = (int(np.argmax(np.abs(np.nan_to_num(x, nan=0.0, posinf=0.0, neginf=0.0)))) for x in (rows, columns))
+        finite = "all" if np.isfinite(rows).all() else "some" if np.isfinite(rows).any() else "none"
         lengths = float(attn.logit_scale * q[query, scene.head] * k[key, kv[scene.head]])
         known = lengths and vars(attn).get("temperature") is None  # a temperature multiplies q once more
         cosine = float(rows[query]) / lengths if known else float("nan")
         bound, formula = qk.bounds(scene, qk.gains(scene, attn.qk_norm_over)) if qk.bounded(scene) else (None, "")
         spread = _spread(scene, views["entropy"].values)
-        return cls(views["absmax"].values, q.max(0), k.max(0)[kv], spread, bound, formula, query, key, cosine)
+        return cls(views["absmax"].values, q.max(0), k.max(0)[kv], spread, bound, formula, query, key, finite, cosine)
 
 
 def _larger(high: np.ndarray, low: np.ndarray) -> np.ndarray:
@@ -82,27 +84,42 @@ NO_BOUND = "QK-norm is off: nothing bounds the logits"
 def head_table(scene: Scene, facts: Facts) -> Card:
     """The chosen head in numbers."""
     h, attn = scene.head, scene.attn
-    if facts.bound is not None:
-        bound = ("bound set by QK-norm", number(float(facts.bound[h])))
-    else:
-        bound = ("bound with QK-norm (gain 1)", number(float(qk.bounds(scene, qk.ones(scene, "head"))[0][h])))
     alone = "one key only" if len(scene.tokens) == 1 else "not finite"
     rows = [
         ("largest |logit|", number(float(facts.absmax[h]))),
-        bound,
+        bound_row(scene, facts),
         ("|q| max · |k| max", f"{number(float(facts.q[h]))} · {number(float(facts.k[h]))}"),
         ("cosine at the peak", number(facts.cosine) if np.isfinite(facts.cosine) else "undefined"),
         ("entropy / log n", number(float(facts.entropy[h])) if np.isfinite(facts.entropy[h]) else alone),
         ("reads KV head", f"{scene.kv_head} of {attn.n_kv_heads}"),
     ]
     caption = line(
-        "of the scaled logits before the mask",
-        f"peak at query {facts.query} “{scene.pieces[facts.query]}” → key {facts.key} “{scene.pieces[facts.key]}”",
+        "of the scaled logits, over visible keys",
+        peak_words(scene, facts),
         f"bound: {facts.formula}" if facts.formula else "" if qk.norm_over(scene) != "off" else NO_BOUND,
         "|q|, |k| after the rotation",
-        "entropy of each query's pattern over log of its visible keys, mean over queries",
+        "entropy of each query's pattern over log n of its n visible keys, mean over queries with n > 1 (query 0 left out)",
     )
     return card("head-table", f"Head {h}", caption, table=rows, role="side")
+
+
+def bound_row(scene: Scene, facts: Facts) -> tuple[str, str]:
+    """The bound of the chosen head: set by the QK-norm that runs, or by the one that could; gains that were learned count."""
+    if facts.bound is not None:
+        return "bound set by QK-norm", number(float(facts.bound[scene.head]))
+    if qk.norm_over(scene) != "off" or vars(scene.attn).get("temperature") is not None:
+        return "bound set by QK-norm", "not known here"
+    g = qk.usual(scene)
+    which = "learned gains" if g.learned else "unit gain, counterfactual"
+    return f"bound with QK-norm ({which})", number(float(qk.bounds(scene, g)[0][scene.head]))
+
+
+def peak_words(scene: Scene, facts: Facts) -> str:
+    """Where the largest logit stands, as far as there is one."""
+    if facts.finite == "none":
+        return "no peak: the logits of this head are not finite"
+    where = f"query {facts.query} “{scene.pieces[facts.query]}” → key {facts.key} “{scene.pieces[facts.key]}”"
+    return f"peak at {where}" if facts.finite == "all" else f"some logits are not finite; peak of the others at {where}"
 
 
 def head_chart(scene: Scene, facts: Facts) -> Card:

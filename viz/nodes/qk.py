@@ -66,6 +66,14 @@ def gains(scene: Scene, over: str) -> Gains:
     return ones(scene, over)
 
 
+def usual(scene: Scene) -> Gains:
+    """Those of the QK-norm that runs; where it is off, of the one that the model was opened with, else ones over each head."""
+    if norm_over(scene) != "off":
+        return gains(scene, scene.attn.qk_norm_over)
+    opened = scene.built.config.blocks[scene.layer].attn
+    return gains(scene, opened.qk_norm_over if opened.q_norm is not None else "head")
+
+
 def ones(scene: Scene, over: str) -> Gains:
     eps = next(part.eps for part in vars(scene.block).values() if "eps" in vars(part))  # what a norm switched on here would get
     widths = [scene.attn.d_head * (1 if over == "head" else heads) for heads in (scene.attn.n_heads, scene.attn.n_kv_heads)]

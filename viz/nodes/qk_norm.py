@@ -84,7 +84,7 @@ def gains(scene: Scene) -> Card:
         ("√d_head, for comparison", number(float(np.sqrt(d)))),
     ]
     caption = line(
-        "attn.q_norm.weight and attn.k_norm.weight, " + ("learned" if g.learned else "all ones: the weights have none"),
+        f"attn.q_norm.weight and attn.k_norm.weight, {origin(scene, g)}",
         f"bound: {formula}",
         ""
         if g.over == "head"
@@ -93,13 +93,26 @@ def gains(scene: Scene) -> Card:
     return card("qk-gain", "Gains and bound", caption, figure, rows, role="side")
 
 
+def origin(scene: Scene, g: qk.Gains) -> str:
+    """Where the gains come from."""
+    opened = scene.built.config.blocks[scene.layer].attn
+    if g.learned:
+        return "all ones: this norm has no gain" if qk.kind_of(scene.attn.q_norm) == "UnitRMSNorm" else "learned"
+    if opened.q_norm is None:
+        return "all ones: the model as opened has no QK-norm"
+    if opened.qk_norm_over == g.over:
+        return "all ones, in place of gains that the model as opened does not have"
+    spans = {"head": "each head", "projection": "the whole projection"}
+    own = f"the model's own gains are for a norm over {spans[opened.qk_norm_over]}"
+    return f"all ones: {own} and do not fit, so they were replaced"
+
+
 def with_and_without(
     scene: Scene, views: dict[str, View], title: str = "Logits with and without QK-norm", role: str = "more"
 ) -> Card:
     """The visible logits of the chosen head with and without QK-norm, both from the residual stream of this run."""
     theme, on = scene.theme, qk.norm_over(scene) != "off"
-    trained = scene.built.config.blocks[scene.layer].attn
-    g = qk.gains(scene, scene.attn.qk_norm_over if on else trained.qk_norm_over if trained.q_norm is not None else "head")
+    g = qk.usual(scene)
     model = views["logits"]
     own = model.values if model.masked is None else model.values[~model.masked]
     other = qk.visible_logits(scene, views, None if on else g)

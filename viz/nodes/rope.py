@@ -19,7 +19,7 @@ POINTS = 2048  # of one curve
 
 
 def rope(scene: Scene, _: str) -> Asking:
-    """Cards of the rotation of the chosen head, query token and the key that it reads most."""
+    """Cards of the rotation of the chosen head, query token and the other key that it reads most."""
     row = (("head", scene.head), ("query_pos", scene.pos))
     views = yield {
         **turned(scene),
@@ -27,8 +27,8 @@ def rope(scene: Scene, _: str) -> Asking:
         "pattern": Request(scene.tap("attn.hook_pattern"), select=row, budget=WHOLE),
         "angle": Request(scene.tap("attn.rope.hook_angle"), budget=WHOLE),
     }
-    key = strongest_key(scene, views["pattern"].values)
-    found = [planes(scene, views, key)]
+    key, why = strongest_key(scene, views["pattern"])
+    found = [planes(scene, views, key, why)]
     if qk.plain(scene) or latent(scene):
         found.append(distance(scene, views, key))
     return [*found, angles(scene, views["angle"]), wavelengths(scene)]
@@ -64,12 +64,22 @@ def rotary_first(scene: Scene, x: np.ndarray) -> np.ndarray:
     return np.roll(x, -still, axis=-1)
 
 
-def strongest_key(scene: Scene, pattern: np.ndarray) -> int:
-    """The visible key of the largest weight; the token itself, and key 0 where it is hidden, only if there is no other."""
-    weight = np.where(np.isfinite(pattern), pattern, -4.0)
-    weight[0] -= 1.0 if scene.state.hide_first else 0.0
-    weight[scene.pos] -= 2.0
-    return int(np.argmax(weight))
+def strongest_key(scene: Scene, pattern: View) -> tuple[int, str]:
+    """The visible key of the largest weight, and in words which that is; the token itself, and key 0 where it is hidden,
+    only if there is no other. pattern [key_pos]."""
+    weight, hidden = pattern.values, pattern.masked
+    seen = np.ones(len(weight), bool) if hidden is None else ~hidden
+    at = np.arange(len(weight))
+    other, first = seen & (at != scene.pos), bool(scene.state.hide_first) & (at == 0)
+    if not np.isfinite(weight[seen]).all():
+        return int(np.flatnonzero(seen)[-1]), "which only stands in: the pattern of this query is not finite"
+    for among, why in (
+        (other & ~first, "the other key that it reads most" + (", key 0 left out" if (other & first).any() else "")),
+        (other, "the only other key that it sees"),
+    ):
+        if among.any():
+            return int(np.argmax(np.where(among, weight, -1.0))), why
+    return scene.pos, "itself, the only key that it sees"
 
 
 def chosen_pairs(energy: np.ndarray, most: int = TILES) -> np.ndarray:
@@ -78,7 +88,7 @@ def chosen_pairs(energy: np.ndarray, most: int = TILES) -> np.ndarray:
     return np.array([group[np.argmax(energy[group])] for group in groups])
 
 
-def planes(scene: Scene, views: dict[str, View], key: int) -> Card:
+def planes(scene: Scene, views: dict[str, View], key: int, why: str) -> Card:
     """q and k before and after the rotation, pair by pair."""
     q, turned_q = (qk.pairs(scene, rotary_first(scene, np.nan_to_num(views[name].values))) for name in ("q", "rot_q"))
     k, turned_k = (qk.pairs(scene, np.nan_to_num(views[name].values[key])) for name in ("k", "rot_k"))
@@ -92,7 +102,7 @@ def planes(scene: Scene, views: dict[str, View], key: int) -> Card:
         f"{views['q'].tap} → attn.hook_rot_q, {short(views['q'].dtype)}",
         f"{scene.attn.rope.d} of {scene.attn.d_head} coordinates rotate" if scene.attn.rope.d < scene.attn.d_head else "",
         "k is one for all heads" if latent(scene) else "",
-        f"q: {scene.token}; k: key {key} “{scene.pieces[key]}”, the key it reads most",
+        f"q: {scene.token}; k: key {key} “{scene.pieces[key]}”, {why}",
         f"{len(shown)} of {len(waves)} pairs, fast to slow, of each group the one with the largest |q||k|",
         "drawn length √length, one scale for all",
         "dotted: the angle turned, modulo 2π",
@@ -135,7 +145,9 @@ def distance(scene: Scene, views: dict[str, View], key: int) -> Card:
         "scale·Σ_pairs |q||k| cos(angle between + distance·frequency), computed here",
         f"q: {views['q'].tap}, {scene.token}, head {scene.head}",
         f"k: {views['k'].tap}, key {key} “{scene.pieces[key]}”, {owner}",
-        f"dot: {views['logits'].tap} at the true distance, {number(gap)} off the curve",
+        f"dot: {views['logits'].tap} at the true distance, {number(gap)} off the curve"
+        if np.isfinite(gap)
+        else f"no dot: {views['logits'].tap} at the true distance or the curve is not finite",
         f"every {step} distances" if step > 1 else "",
     )
     return card("rope-distance", "Score against distance", caption, figure)

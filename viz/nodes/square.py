@@ -22,23 +22,25 @@ class Square:
     columns: np.ndarray
     how: str
     start: int  # first position drawn
+    hidden: str = ""  # which keys are left out
 
 
 def square(view: View, divide: float, hide_first: bool) -> Square:
     """The view over `divide`; `hide_first` leaves out key 0, and query 0, which sees nothing else."""
-    values, masked, how, start = view.values / np.float32(divide), view.masked, view.how, 0
+    values, masked, how, start, hidden = view.values / np.float32(divide), view.masked, view.how, 0, ""
     rows, columns = view.coords[-2:]
     if hide_first and min(values.shape[-2:]) > 1:
         values, rows, columns = values[..., 1:, 1:], rows[1:], columns[1:]
         masked = None if masked is None else masked[..., 1:, 1:]
         start = int(columns[0])
-        how += " · key 0 hidden" if start == 1 else f" · keys 0–{start - 1} (one block) hidden"
+        hidden = "key 0 hidden" if start == 1 else f"keys 0–{start - 1} (one block) hidden"
+        how += f" · {hidden}"
     if values.ndim == 2 and max(values.shape) > MOST:
         step = -(-max(values.shape) // MOST)
         values, masked = _pool(values, masked, step, signed_peak if view.kind == "signed" else np.fmax.reduce)
         rows, columns = rows[::step], columns[::step]
         how = f"largest |x| of each {step} × {step}{how.removeprefix('nothing pooled')}"
-    return Square(values, masked, rows, columns, how, start)
+    return Square(values, masked, rows, columns, how, start, hidden)
 
 
 def signed_peak(values: np.ndarray, axis: int) -> np.ndarray:
