@@ -109,3 +109,14 @@ def test_the_strip_and_the_identities(lm, tokens):
     assert card.figure.layout.meta["click"] == {"field": "layer", "from": "x"} and card.figure.data[1].x.tolist() == [1]
     table = nodes.identities(lm, tokens, UiState(layer=1), LIGHT).table
     assert len(table) >= 5 and all(name.startswith("✓") for name, _ in table)
+
+
+@pytest.mark.parametrize("neurons", ["own", "sorted"])
+@pytest.mark.parametrize("whole", [gates.WHOLE, 40_000])  # read at once, or some tokens one by one
+def test_closed_gates_are_never_empty_where_there_are_data(lm, neurons, whole, monkeypatch):
+    monkeypatch.setattr(gates, "WHOLE", whole)
+    card = shown(lm, [i % 50 for i in range(816)], node="gate", neurons=neurons)["closed"]
+    outline = card.figure.data[0]
+    assert np.isfinite(outline.y).all() and outline.y[:-1].sum() == pytest.approx(1, abs=1e-5)
+    low, high = card.figure.layout.xaxis.range
+    assert low < outline.x[0] < outline.x[-1] < high and "undefined" not in dict(card.table).values()
