@@ -58,7 +58,7 @@ def gains(scene: Scene, over: str) -> Gains:
     """Those of the model shown, else of the model as opened, else ones."""
     for lm in (scene.lm, scene.built):
         attn = lm.config.blocks[scene.layer].attn
-        if over == (attn.qk_norm_over if attn.q_norm is not None else "off"):
+        if over == configured(attn):
             found = [_gain(lm, scene.tap(f"attn.{part}_norm"), norm) for part, norm in (("q", attn.q_norm), ("k", attn.k_norm))]
             if None not in [gain if gain is None else 0 for gain, _ in found]:
                 learned = all(learned for _, learned in found)
@@ -70,8 +70,13 @@ def usual(scene: Scene) -> Gains:
     """Those of the QK-norm that runs; where it is off, of the one that the model was opened with, else ones over each head."""
     if norm_over(scene) != "off":
         return gains(scene, scene.attn.qk_norm_over)
-    opened = scene.built.config.blocks[scene.layer].attn
-    return gains(scene, opened.qk_norm_over if opened.q_norm is not None else "head")
+    opened = configured(scene.built.config.blocks[scene.layer].attn)
+    return ones(scene, "head") if opened == "off" else gains(scene, opened)
+
+
+def configured(attn: Any) -> str:
+    """ "off", or what the QK-norm of a config spans; a norm inside a latent attention is none."""
+    return vars(attn).get("qk_norm_over", "off") if vars(attn).get("q_norm") is not None else "off"
 
 
 def ones(scene: Scene, over: str) -> Gains:

@@ -95,15 +95,15 @@ def gains(scene: Scene) -> Card:
 
 def origin(scene: Scene, g: qk.Gains) -> str:
     """Where the gains come from."""
-    opened = scene.built.config.blocks[scene.layer].attn
+    opened = qk.configured(scene.built.config.blocks[scene.layer].attn)
     if g.learned:
         return "all ones: this norm has no gain" if qk.kind_of(scene.attn.q_norm) == "UnitRMSNorm" else "learned"
-    if opened.q_norm is None:
+    if opened == "off":
         return "all ones: the model as opened has no QK-norm"
-    if opened.qk_norm_over == g.over:
+    if opened == g.over:
         return "all ones, in place of gains that the model as opened does not have"
     spans = {"head": "each head", "projection": "the whole projection"}
-    own = f"the model's own gains are for a norm over {spans[opened.qk_norm_over]}"
+    own = f"the model's own gains are for a norm over {spans[opened]}"
     return f"all ones: {own} and do not fit, so they were replaced"
 
 
