@@ -108,7 +108,7 @@ def bound_row(scene: Scene, facts: Facts) -> tuple[str, str]:
     if facts.bound is not None:
         return "bound set by QK-norm", number(float(facts.bound[scene.head]))
     if qk.norm_over(scene) != "off" or vars(scene.attn).get("temperature") is not None:
-        return "bound set by QK-norm", "not known here"
+        return f"bound {'with' if qk.norm_over(scene) == 'off' else 'set by'} QK-norm", "not known here"
     g = qk.usual(scene)
     which = "learned gains" if g.learned else "unit gain, counterfactual"
     return f"bound with QK-norm ({which})", number(float(qk.bounds(scene, g)[0][scene.head]))
