@@ -147,6 +147,38 @@ def test_a_link_restores_the_view_and_back_goes_back(page, address):
     assert page.url == there
 
 
+def test_each_view_that_was_asked_for_is_one_step_back(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    b.after(page, lambda: page.click("#layer-more"))
+    b.after(page, lambda: page.locator("#strip .layer").nth(3).dispatch_event("click"))
+    page.locator("#layer").focus()
+    b.after(page, lambda: page.keyboard.press("ArrowLeft"))
+    seen = [page.locator("#layer-now").text_content()]
+    for _ in range(3):
+        b.after(page, page.go_back)
+        seen.append(page.locator("#layer-now").text_content())
+    assert seen == ["2", "3", "1", "0"]
+
+
+def test_typed_text_that_has_not_run_stays(page, address):
+    b.visit(page, f"{address}/?prompt=hello")
+    b.run(page, "other")
+    page.fill("#prompt", "not run yet")
+    b.after(page, page.go_back)
+    assert page.locator("#tokens button").count() == 5 and page.input_value("#prompt") == "not run yet"
+
+
+@pytest.mark.parametrize(("prompt", "said"), [("", "The prompt is empty"), ("x" * 900, "the budget of this app is 300")])
+def test_a_first_link_that_cannot_run_leaves_a_usable_page(page, address, prompt, said):
+    page.goto(f"{address}/?model=tiny-llama&prompt={prompt}")
+    expect(page.locator("#notice.wrong")).to_contain_text(said, timeout=30_000)
+    assert page.input_value("#prompt") == prompt and page.locator("#model").is_enabled()
+    expect(page.locator("#main-caption")).to_contain_text("Type a prompt")
+    assert not any(page.locator(one).is_visible() for one in ("#layer", "#qk", "#layer-more", "#diagram", "#surgery-open"))
+    b.run(page, "hello")
+    assert page.locator("#layer-more").is_visible() and drawn(page).shape == (5, 5)
+
+
 def test_clicks_on_pictures_select(page, address):
     b.visit(page, f"{address}/?prompt=hello")
     box = page.locator("#cards-main .nsewdrag").first.bounding_box()
@@ -346,3 +378,16 @@ def test_the_mode_bar_cannot_send_a_chart_away(page, address):
     titles = page.locator("#cards-main .modebar-btn").evaluate_all("(all) => all.map((e) => e.dataset.title || e.dataset.attr || '')")
     assert titles and not any("cloud" in title.lower() or "share" in title.lower() for title in titles)
     assert page.locator(".plotlyjsicon").count() == 0
+    assert page.locator(".modebar-btn").evaluate_all("(all) => all.every((e) => e.tabIndex === -1)")
+
+
+def test_a_phone_has_no_mode_bar_and_its_navigation_in_one_line(chrome, address):
+    context = chrome.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    b.visit(page, f"{address}/?prompt=hello")
+    assert page.locator(".modebar-btn").count() == 0
+    for where in ("", "compare/", "anatomy/"):
+        page.goto(f"{address}/{where}")
+        expect(page.locator("nav .tab").first).to_be_visible()
+        assert len(set(page.locator("nav .tab").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().top)"))) == 1
+    context.close()

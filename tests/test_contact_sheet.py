@@ -13,6 +13,10 @@ SPILLED = """() => [...document.querySelectorAll(".sheet .node")].filter((node) 
         return t.width && (t.x < box.x || t.x + t.width > box.x + box.width + 0.5 || t.y + t.height > box.y + box.height + 1);
     });
 }).map((node) => node.closest("figure").innerText.split("\\n")[0] + ": " + node.textContent)"""
+BROKEN = """() => document.querySelectorAll(".sheet .node").forEach((node) => {
+    node.classList.add("bad", "sel");
+    if (node.querySelector(".max").textContent) node.querySelector(".max").textContent = "⚠ NaN 17.5k";
+})"""
 CROWDED = """() => [...document.querySelectorAll(".sheet .node")].filter((node) => {
     const boxes = [...node.querySelectorAll("text")].map((text) => text.getBBox()).filter((t) => t.width);
     return boxes.some((a, i) => boxes.slice(i + 1).some((c) =>
@@ -34,5 +38,7 @@ def test_the_contact_sheet_of_all_diagrams(theme):
             name = f"diagrams_{theme}" if row == 0 else f"diagrams_lying_{theme}"
             b.SHOTS.mkdir(parents=True, exist_ok=True)
             page.locator(".sheet").nth(row).screenshot(path=b.SHOTS / f"{name}.png")
+        assert page.evaluate(SPILLED) == [] and page.evaluate(CROWDED) == []
+        page.evaluate(BROKEN)
         assert page.evaluate(SPILLED) == [] and page.evaluate(CROWDED) == []
         chrome.close()

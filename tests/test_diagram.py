@@ -244,3 +244,9 @@ def test_labels_are_escaped():
     svg = draw(nodes)
     assert "<img" not in svg and "<script" not in svg
     assert re.search("&lt;img", svg)
+
+
+def test_a_hover_says_what_the_numbers_are_of():
+    nodes = by_id(block())
+    assert nodes["pattern"].shown == ["attn.hook_pattern"] and "rows sum to 1" in nodes["pattern"].meaning
+    assert {name for name, node in nodes.items() if node.masked} == {"logits", "pattern"}
