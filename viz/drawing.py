@@ -166,7 +166,8 @@ def _node(node: Node, place: Place, lying: bool, sizes: Sizes) -> str:
         bar_y = y + h - (6 if lying else 4)
     thick = 4 if lying or not under else 2
     over = ' data-over="visible keys"' if node.masked else ""
-    words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine, "third": _third(node) and not lying}
+    words = {"off": node.off, "stream": node.stream, "adds": node.adds, "through": node.spine}
+    words["third"] = _third(node) and not lying
     kinds = " ".join(["node", *(word for word, true in words.items() if true)])
     texts = "".join(f'<text class="{part}" x="{tx:g}" y="{ty:g}">{escape(node.label) if part == "label" else ""}</text>'
                     for part, (tx, ty) in at.items())  # fmt: skip
