@@ -100,7 +100,9 @@ def test_what_a_person_can_do_wrong_is_a_sentence(explore):
     assert explore.look(ask())["kind"] == "run"
 
 
-@pytest.mark.parametrize("sent", [None, 3, "x", [], {}, {"state": 7}, {"token": "x", "state": {"layer": float("nan"), "head": [], "prompt": 3}}])
+@pytest.mark.parametrize(
+    "sent", [None, 3, "x", [], {}, {"state": 7}, {"token": "x", "state": {"layer": float("nan"), "head": [], "prompt": 3}}]
+)
 def test_any_value_is_answered(explore, sent):
     assert explore.look(sent)["kind"] in ("run", "view")
 

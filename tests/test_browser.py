@@ -94,7 +94,12 @@ def test_a_click_on_a_node_shows_its_tensor_and_numbers(page, address):
     b.visit(page, f"{address}/?prompt=hello")
     lm = model.load("tiny-llama")
     tokens = lm.encode("hello")
-    for node, tap in {"z": "attn.hook_z", "gate": "mlp.hook_pre", "attn_out": "hook_attn_out", "pattern": "attn.hook_pattern"}.items():
+    for node, tap in {
+        "z": "attn.hook_z",
+        "gate": "mlp.hook_pre",
+        "attn_out": "hook_attn_out",
+        "pattern": "attn.hook_pattern",
+    }.items():
         b.click_node(page, node)
         assert tap in page.locator("#main-caption").text_content()
         (view,) = lm.views(tokens, [Request(f"blocks.0.{tap}", "stats")])
@@ -241,7 +246,10 @@ def test_hostile_text_is_shown_as_it_is(page, address):
     b.visit(page, page.url)
     assert page.locator("#prompt").input_value() == HOSTILE
     assert page.evaluate("window.pwned") is None
-    b.visit(page, f"{address}/?node=<img/src=x/onerror=window.pwned=1>&model=<b>x</b>&stage=${{1}}&layer=NaN&head=-3&token=1e9&prompt=ab")
+    b.visit(
+        page,
+        f"{address}/?node=<img/src=x/onerror=window.pwned=1>&model=<b>x</b>&stage=${{1}}&layer=NaN&head=-3&token=1e9&prompt=ab",
+    )
     assert page.evaluate("window.pwned") is None and page.locator("#notice img").count() == 0
     assert "Layer must be a whole number" in page.locator("#notice").text_content()
 
@@ -375,7 +383,9 @@ def test_a_slow_run_holds_up_nobody_and_a_late_answer_is_dropped(chrome, slow, p
 
 def test_the_mode_bar_cannot_send_a_chart_away(page, address):
     b.visit(page, f"{address}/?prompt=hello")
-    titles = page.locator("#cards-main .modebar-btn").evaluate_all("(all) => all.map((e) => e.dataset.title || e.dataset.attr || '')")
+    titles = page.locator("#cards-main .modebar-btn").evaluate_all(
+        "(all) => all.map((e) => e.dataset.title || e.dataset.attr || '')"
+    )
     assert titles and not any("cloud" in title.lower() or "share" in title.lower() for title in titles)
     assert page.locator(".plotlyjsicon").count() == 0
     assert page.locator(".modebar-btn").evaluate_all("(all) => all.every((e) => e.tabIndex === -1)")

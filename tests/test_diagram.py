@@ -1,5 +1,6 @@
 """The diagram follows the module tree: what a block has is drawn, in order, and what it lacks is not."""
 
+import itertools
 import re
 import resource
 import xml.etree.ElementTree as ET
@@ -111,7 +112,9 @@ def test_latent_attention_has_its_branches():
     feeds = reads(tiny("deepseek-v3"))
     assert feeds["q_latent"] == feeds["kv_latent"] == feeds["k_rope"] == {"ln1"}
     assert feeds["attn.q_norm"] == {"q_latent"} and feeds["q"] == {"attn.q_norm"} and feeds["attn.kv_norm"] == {"kv_latent"}
-    assert feeds["rope"] == {"q", "k_rope"} and feeds["keys"] == {"attn.kv_norm", "rope"} and feeds["values"] == {"attn.kv_norm"}
+    assert (
+        feeds["rope"] == {"q", "k_rope"} and feeds["keys"] == {"attn.kv_norm", "rope"} and feeds["values"] == {"attn.kv_norm"}
+    )
     assert feeds["logits"] == {"rope", "keys"} and feeds["z"] == {"pattern", "values"}
     assert "qk_norm" not in feeds and "k" not in feeds
 
@@ -203,12 +206,14 @@ def test_every_published_block_is_drawn_from_its_config(name, layer):
 def test_no_wire_runs_through_a_box(name, layer, lying):
     nodes = graph(PRESETS[name].blocks[layer])
     svg = ET.fromstring(draw(nodes, lying))
-    boxes = {g.get("data-node"): [float(g.find("rect").get(k)) for k in ("x", "y", "width", "height")] for g in svg.findall("g")}
+    boxes = {
+        g.get("data-node"): [float(g.find("rect").get(k)) for k in ("x", "y", "width", "height")] for g in svg.findall("g")
+    }
     solid = [box for node in nodes for name, box in boxes.items() if name == node.id and not node.stream]
     for wire in svg.findall("path[@class='wire']"):
         numbers = [float(n) for n in re.findall(r"-?[\d.]+", wire.get("d"))]
         points = list(zip(numbers[::2], numbers[1::2], strict=True))
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+        for (x0, y0), (x1, y1) in itertools.pairwise(points):
             for x, y, w, h in solid:
                 across = max(min(x0, x1), x + 1) < min(max(x0, x1), x + w - 1) or x + 1 < x0 == x1 < x + w - 1
                 along = max(min(y0, y1), y + 1) < min(max(y0, y1), y + h - 1) or y + 1 < y0 == y1 < y + h - 1

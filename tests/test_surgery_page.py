@@ -53,7 +53,9 @@ def test_old_links_and_new_ones_say_qk_norm_alike():
     assert UiState(qk="head", change="window=8").changes == {"window": "8", "qk_norm": "head"}
 
 
-@pytest.mark.parametrize("text", ["=", "a", "a=b=c", "<script>=1", "x" * 500, "norm=layernorm,=;=,,", "norm=" + "y" * 60, "норма=1", "a=1\nb=2"])
+@pytest.mark.parametrize(
+    "text", ["=", "a", "a=b=c", "<script>=1", "x" * 500, "norm=layernorm,=;=,,", "norm=" + "y" * 60, "норма=1", "a=1\nb=2"]
+)
 def test_what_is_not_part_equals_value_is_left_out(text):
     state, notes = parse({"change": text})
     assert notes and len(notes[0]) < 150 and parse(state.query())[0] == state
@@ -72,7 +74,7 @@ def test_every_part_of_every_design_can_be_changed_or_says_why_not(preset):
     for entry in menu:
         assert entry["why"] or entry["choices"] or entry["free"], entry
         for value, _ in entry["choices"]:
-            state, which, notes = surgery.settled(lm, UiState(change=f"{entry['name']}={value}"))
+            _state, which, notes = surgery.settled(lm, UiState(change=f"{entry['name']}={value}"))
             if entry["why"]:
                 assert notes and which == "", (entry["name"], value)
             elif not notes and which:  # a number of KV heads, say, may not fit this one
@@ -115,7 +117,10 @@ def test_trained_weights_are_a_counterfactual_and_new_ones_are_named(explore):
 
 def test_random_weights_are_no_counterfactual_and_some_layers_may_keep_their_part(explore):
     told = view(explore, model="gpt2", change="mlp=swiglu,sink=on")
-    assert "MLP GELU (tanh), plain → SwiGLU" in told["model"]["differs"] and "random weights; drawn anew" in told["model"]["differs"]
+    assert (
+        "MLP GELU (tanh), plain → SwiGLU" in told["model"]["differs"]
+        and "random weights; drawn anew" in told["model"]["differs"]
+    )
     assert "4 random matrices" in told["model"]["differs"] and "4 sinks at 0" in told["model"]["differs"]
     assert "RoPE base" in [part["title"] for part in told["parts"] if "does not rotate" in part["why"]]
     told = view(explore, model="latent", change="mlp=relu")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 from viz.change import changes, cleaned, spelled
 
 DEFAULT_PROMPT = "def area(width, height):\n    return width * height\n"
-LONGEST_PROMPT = 50_000  # characters; the token budget refuses far shorter prompts, with their cost
+LONGEST_PROMPT = 1_000_000  # characters; the token budget refuses far shorter prompts, with their cost
 MOST = 1_000_000  # no layer, head or position reaches it; keeps hostile integers small
 LONGEST_CHANGE = 600  # characters
 
@@ -58,7 +58,7 @@ class UiState:
     def query(self) -> str:
         """The query string that restores this view; fields at their default are left out."""
         changed = {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
-        return urlencode(changed, quote_via=quote)
+        return urlencode(changed, quote_via=quote, safe="=,")
 
 
 def parse(raw: object) -> tuple[UiState, list[str]]:

@@ -1,5 +1,6 @@
 """What stands in the column of the block: its drawing, a number on every node, what kind of layer it is, its controls."""
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,7 +46,8 @@ def block_nodes(config: BlockConfig) -> tuple[Node, ...]:
 def block_drawings(config: BlockConfig) -> dict:
     nodes = block_nodes(config)
     standing, lying = draw(nodes), draw(nodes, lying=True)
-    return {"key": f"{hash(config):x}", "standing": standing, "lying": lying}
+    key = hashlib.sha256((standing + lying).encode()).hexdigest()[:16]
+    return {"key": key, "standing": standing, "lying": lying}
 
 
 @lru_cache(maxsize=256)
