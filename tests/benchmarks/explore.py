@@ -68,7 +68,7 @@ def ratios(folder: str, length: int, rounds: int) -> dict:
     def opened(tokens: list[int]) -> float:
         seconds = timed(lambda: first_run(lm, tokens, state))
         peaks = answers.peaks(lm, tokens)
-        explore.shelf.keep("m", lm.qk_norm, str(tokens), Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), peaks, seconds))
+        explore.shelf.keep("m", "", str(tokens), Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), peaks, seconds))
         look(tokens)
         return seconds
 

@@ -98,7 +98,7 @@ def choice(scene: Scene, views: dict[str, View], role: str = "more") -> Card:
         rule(scene),
         *odd_values(weights),
     )
-    return card("choice", f"Chosen experts and their weights · layer {scene.layer}", caption, figure, role=role)
+    return card("choice", f"Chosen experts · layer {scene.layer}", caption, figure, role=role)
 
 
 def load(scene: Scene, views: dict[str, View]) -> Card:
