@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import app
 from model import load
 from model.errors import BlockscopeError
-from viz.compare_state import LETTERS, PARTS, CompareState, changes, field, layer_range, parse
+from viz.change import changes
+from viz.compare_state import LETTERS, PARTS, CompareState, field, layer_range, parse
 from viz.figures.divergence import EMPTY, MOVED, ONLY_B, Strip, strip
 from viz.pages.compare import KEPT, Compare
 from viz.pages.quick import QUICK

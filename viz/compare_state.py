@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from urllib.parse import parse_qsl, quote, urlencode
 
+from viz.change import PIECE, pieces
 from viz.state import DEFAULT_PROMPT, _read, _show
 
 LETTERS = "abcd"
 PARTS = ("model", "change", "layers", "edit")
 OWN, FIRST = "own", "qk_norm"
-CHANGE = re.compile(r"[a-z_0-9]{1,40}[=:][A-Za-z0-9_.+-]{1,40}")
 LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 EDIT = re.compile(r"([a-z_0-9]{1,20}):(\d{1,4})(?::(-?\d{1,6}))?(?::(-?\d{1,4}(?:\.\d{1,6})?))?(?::([a-z_0-9.]{1,60}))?")
 TAP = re.compile(r"[A-Za-z0-9_.]{1,80}")
@@ -118,21 +118,12 @@ def _value(name: str, value: object, default: object) -> tuple[object, str | Non
     part = name.rpartition("_")[2]
     pattern = {"layers": LAYERS, "edit": EDIT, "tap": TAP}.get(part)
     if part == "change":
-        bad = [piece for piece in pieces(value) if not CHANGE.fullmatch(piece)]
-        good = ",".join(piece for piece in pieces(value) if CHANGE.fullmatch(piece))
+        bad = [piece for piece in pieces(value) if not PIECE.fullmatch(piece)]
+        good = ",".join(piece for piece in pieces(value) if PIECE.fullmatch(piece))
         return good, f"{name}: {_show(bad[0])} is not part=value: left out" if bad else None
     if pattern is not None and value and not pattern.fullmatch(value):
         return default, f"{name} {_show(value)} cannot be read: using {_show(default)}"
     return value, None
-
-
-def pieces(change: str) -> list[str]:
-    return [piece for piece in re.split(r"[,;]", change) if piece]
-
-
-def changes(change: str) -> dict[str, str]:
-    """ "qk_norm=head,window=64" -> {"qk_norm": "head", "window": "64"}."""
-    return dict(re.split("[=:]", piece, maxsplit=1) for piece in pieces(change))
 
 
 def layer_range(layers: str) -> range | None:

@@ -7,7 +7,8 @@ from typing import Any
 from model.errors import BlockscopeError
 from model.interventions import EDITS, Edit, edit_at
 from model.surgery import CHANGES, read, span, summary
-from viz.compare_state import EDIT, LETTERS, OWN, CompareState, changes, field, layer_range, pieces
+from viz.change import changes, pieces
+from viz.compare_state import EDIT, LETTERS, OWN, CompareState, field, layer_range
 from viz.pages.quick import QUICK
 from viz.shelf import Shelf
 
