@@ -131,3 +131,18 @@ def test_rotate_then_norm_has_its_arrows():
     assert "attn.hook_q →" in cards["rope-planes"].caption and "rope-distance" not in cards
     for card in cards.values():
         check(card)
+
+
+def test_a_norm_on_the_stream_reads_the_sum():
+    lm, tokens = opened("2017")
+    for node, taps, words in (
+        ("ln1", ("resid_pre", "attn_out"), "after attention"),
+        ("ln2", ("resid_mid", "mlp_out"), "after the MLP"),
+    ):
+        cards = shown(lm, tokens, node=node, token=6)
+        before = cards["norm-vector"].figure.data[0].y
+        both = [captured(lm, tokens, f"blocks.1.hook_{tap}")[6] for tap in taps]
+        assert np.allclose(before, both[0] + both[1], rtol=1e-5) and words in cards["norm-vector"].title
+        assert f"hook_{taps[0]} + hook_{taps[1]} →" in cards["norm-vector"].caption and "norm-both" in cards
+    assert "before attention and MLP" in shown(*opened("palm"), node="ln1")["norm-vector"].title
+    assert "on the query latent" in shown(*opened("deepseek-v3"), node="attn.q_norm")["norm-vector"].title

@@ -155,12 +155,12 @@ def cap(scene: Scene, views: dict[str, View]) -> Card:
     x, y = before.values[seen], after.values[seen]
     reach = max(float(np.abs(x).max(initial=0.0)), 1e-6)
     along = np.linspace(-1.05 * reach, 1.05 * reach, 200)
-    curve = (f"{number(cap)}·tanh(x / {number(cap)})", along, cap * np.tanh(along / cap))
+    curve = (f"{cap:g}·tanh(x / {cap:g})", along, cap * np.tanh(along / cap))
     names = ("before: scaled logit", "after the soft-cap")
     figure = density(x, y, curve, scene.theme, revision=scene.key("cap"), names=names, height=340)
     lost = np.abs(x - y)
     table = [
-        ("cap", number(cap)),
+        ("cap", f"{cap:g}"),
         ("largest |logit| before → after", f"{number(reach)} → {number(float(np.abs(y).max(initial=0.0)))}"),
         ("largest loss", number(float(lost.max(initial=0.0)))),
         ("moved by more than 1 %", f"{float((lost > 0.01 * np.abs(x)).mean()) if x.size else 0.0:.1%}"),

@@ -8,29 +8,12 @@ from viz.figures import colours, labels
 from viz.figures.cloud import against
 from viz.figures.heat import matrix
 from viz.figures.stack import Panel, Series, stack
-from viz.nodes import outputs, requests
-from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd_values, short
+from viz.nodes import norm_source, outputs, requests
+from viz.nodes.card import Asking, Card, Scene, card, line, odd_values, short
 from viz.nodes.qk import kind_of
 from viz.nodes.square import signed_peak, thinned
 from viz.theme import number
 
-PLACES = {
-    "ln1": "before attention",
-    "ln2": "before the MLP",
-    "ln1_post": "on attention's output",
-    "ln2_post": "on the MLP's output",
-}
-READS = {  # (wiring, norm) -> the tap that the norm reads, where it has a name of its own
-    ("PreNorm", "ln1"): "hook_resid_pre",
-    ("PreNorm", "ln2"): "hook_resid_mid",
-    ("Sandwich", "ln1"): "hook_resid_pre",
-    ("Sandwich", "ln2"): "hook_resid_mid",
-    ("Sandwich", "ln1_post"): "attn.hook_module_out",
-    ("Sandwich", "ln2_post"): "mlp.hook_module_out",
-    ("OutputNorm", "ln1_post"): "attn.hook_module_out",
-    ("OutputNorm", "ln2_post"): "mlp.hook_module_out",
-    ("Parallel", "ln1"): "hook_resid_pre",
-}
 CENTRED = ("LayerNorm", "BiaslessLayerNorm")  # norms that subtract the mean first
 DRAWN = 1024  # points of one curve
 STANDS_OUT = 5  # times the RMS of the vector: entries from there on are named
@@ -40,17 +23,17 @@ PAIRED = 600  # dims drawn as dots
 def norm(scene: Scene, name: str) -> Asking:
     """Cards of the norm at the path `name` ("ln1", "attn.kv_norm") of the chosen block."""
     here, own = (("pos", scene.pos),), scene.layer
-    source = READS.get((kind_of(scene.block), name))
     asked = requests.norm_scales(scene.lm, name)
-    parts = {"divided": f"{name}.hook_normalized", "after": f"{name}.hook_out"} | ({"before": source} if source else {})
+    parts = {"divided": f"{name}.hook_normalized", "after": f"{name}.hook_out"}
     views = yield {
         **{part: Request(scene.tap(tap), select=here, budget=DRAWN) for part, tap in parts.items()},
-        "whole": Request(scene.tap(source or f"{name}.hook_normalized"), select=here, budget=WHOLE),
+        **norm_source.wanted(scene, name),
         **{f"scale{i}": request for i, request in asked.items()},
         **outputs.wanted(scene, name),
     }
     scales = {i: views[f"scale{i}"].values.reshape(-1) for i in asked}  # layer -> [pos]
-    config = _config(scene, name)
+    config, whole = _config(scene, name), norm_source.read(views)
+    views |= {"before": norm_source.like(whole, views["after"])} if whole is not None else {}
     found = [
         vector(scene, name, kind_of(config), views, float(scales[own][scene.pos])),
         divisors(scene, kind_of(config), scales[own], views[f"scale{own}"]),
@@ -58,7 +41,7 @@ def norm(scene: Scene, name: str) -> Asking:
         divisor_map(scene, name, scales, views[f"scale{own}"]),
         *gains(scene, name),
     ]
-    return found + ([both_norms(scene, kind_of(config), config.eps, views["whole"])] if source else [])
+    return found + ([both_norms(scene, kind_of(config), config.eps, whole)] if whole is not None else [])
 
 
 def _config(scene: Scene, name: str):
@@ -95,7 +78,7 @@ def vector(scene: Scene, name: str, kind: str, views: dict[str, View], scale: fl
         f"the divisor {number(scale)} is {formula(kind)}, measured in fp32",
         *odd_values(after.values),
     )
-    title = f"{kind} {PLACES.get(name, name)} · layer {scene.layer} · {scene.token}"
+    title = f"{kind} {norm_source.place(scene, name)} · layer {scene.layer} · {scene.token}"
     return card("norm-vector", title, caption, figure, role="main")
 
 

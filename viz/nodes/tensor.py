@@ -9,6 +9,7 @@ from viz.figures.stack import Panel, Series, stack
 from viz.nodes.card import Asking, Card, Scene, card, line, odd_values, short
 
 TOKENS = ("pos", "query_pos", "key_pos")
+TITLES = {"attn.temperature.hook_scale": "Temperature: the factor on each query"}
 
 
 def tensor(scene: Scene, name: str) -> Asking:
@@ -22,7 +23,7 @@ def tensor(scene: Scene, name: str) -> Asking:
     values = values.reshape([n for n, axis in zip(values.shape, view.dims, strict=True) if axis != "1"])
     if kept and kept[-1] in TOKENS and len(kept) == 2:
         values, kept = values.T, kept[::-1]
-    title = f"{name.replace('hook_', '')} · layer {scene.layer}"
+    title = f"{TITLES.get(name, name.replace('hook_', ''))} · layer {scene.layer}"
     where = ", ".join(f"{axis} {index}" for axis, index in at.items())
     if len(kept) != 2:
         return [_curve(scene, title, view, values.ravel(), where)]
