@@ -136,8 +136,8 @@ def test_rotate_then_norm_has_its_arrows():
 def test_a_norm_on_the_stream_reads_the_sum():
     lm, tokens = opened("2017")
     for node, taps, words in (
-        ("ln1", ("resid_pre", "attn_out"), "after attention"),
-        ("ln2", ("resid_mid", "mlp_out"), "after the MLP"),
+        ("ln1", ("resid_pre", "attn_out"), "after attention is added"),
+        ("ln2", ("resid_mid", "mlp_out"), "after the MLP is added"),
     ):
         cards = shown(lm, tokens, node=node, token=6)
         before = cards["norm-vector"].figure.data[0].y

@@ -17,8 +17,8 @@ PLACES = {  # (wiring, norm), "" for every other wiring
     ("", "attn.q_norm"): "on the query latent",
     ("", "attn.kv_norm"): "on the key and value latent",
     ("Parallel", "ln1"): "before attention and MLP",
-    ("PostNorm", "ln1"): "on the stream, after attention is added",
-    ("PostNorm", "ln2"): "on the stream, after the MLP is added",
+    ("PostNorm", "ln1"): "after attention is added",
+    ("PostNorm", "ln2"): "after the MLP is added",
 }
 READS = {  # as above -> the taps whose sum the norm reads
     ("", "ln1"): ("hook_resid_pre",),
