@@ -75,7 +75,7 @@ def web(shelf):
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
-    own = {name: source for name, source in shelf.sources.items() if source not in PRESETS}  # it knows all presets anyway
+    own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway
     page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
     return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
