@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import BlockscopeError
@@ -112,12 +113,27 @@ def parse_json(data: bytes, where: str, remedy: str = "download it again") -> di
     return value
 
 
-class Fields:
-    """A JSON object that remembers what was asked for. `notes` collects sentences for the checkpoint's report."""
+@dataclass(frozen=True)
+class Field:
+    """One setting of a model. `status`: "used", "unused" or "defaulted"; `origin`: where its value came from."""
 
-    def __init__(self, values: Mapping[str, object], where: str):
-        self.values, self.where = values, where
-        self.asked: set[str] = set()
+    name: str
+    value: object
+    status: str
+    origin: str
+
+
+class Fields:
+    """A JSON object that remembers what was asked for. `notes` collects sentences for the checkpoint's report.
+
+    `origins`: what a value is called in its file, where that is not config.json's own name for it.
+    """
+
+    def __init__(self, values: Mapping[str, object], where: str, origins: Mapping[str, str] | None = None):
+        self.values, self.where, self.origins = values, where, dict(origins or {})
+        self.asked: set[str] = set()  # known here
+        self.read: set[str] = set()  # of these, what the model is made of
+        self.defaults: dict[str, tuple[object, str]] = {}  # absent fields -> what was taken for them, and why
         self.notes: list[str] = []
 
     def fail(self, sentence: str) -> BlockscopeError:
@@ -129,13 +145,32 @@ class Fields:
     def raw(self, name: str) -> object:
         """The value as it stands, None where the field is absent or null."""
         self.asked.add(name)
+        self.read.add(name)
         return self.values.get(name)
+
+    def default(self, name: str, value: object, why: str = "") -> None:
+        """Record, and note, that `value` was taken for an absent field."""
+        self.defaults[name] = (value, why)
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        self.note(f"{name} is not given: {text} is used{f' ({why})' if why else ''}")
+
+    def settings(self) -> tuple[Field, ...]:
+        """Every field of the file, and every one that was taken as absent, with what became of it."""
+        rows = []
+        for name, value in self.values.items():
+            used = name in self.read and not (value is None and name in self.defaults)
+            if used or name not in self.defaults:
+                origin = self.origins.get(name, "")
+                rows.append(
+                    Field(name, value, "used" if used else "unused", f"{self.where}, {origin}" if origin else self.where)
+                )
+        return (*rows, *(Field(name, value, "defaulted", why) for name, (value, why) in self.defaults.items()))
 
     def whole(self, name: str, largest: int, default: int | None = None, why: str = "") -> int:
         """A whole number from 1 to `largest`; absent or null gives `default` (noted) or, without one, an error."""
         value = self.raw(name)
         if value is None and default is not None:
-            self.note(f"{name} is not given: {default} is used{f' ({why})' if why else ''}")
+            self.default(name, default, why)
             return default
         if value is None:
             raise self.fail(f"{name} is missing; expected a whole number")
@@ -147,7 +182,7 @@ class Fields:
         """A finite number; absent or null gives `default` (noted) or, without one, an error."""
         value = self.raw(name)
         if value is None and default is not None:
-            self.note(f"{name} is not given: {default:g} is used{f' ({why})' if why else ''}")
+            self.default(name, float(default), why)
             return default
         if value is None:
             raise self.fail(f"{name} is missing; expected a number")
@@ -166,6 +201,7 @@ class Fields:
         """true or false; absent or null gives `default`."""
         value = self.raw(name)
         if value is None:
+            self.defaults[name] = (default, "absent means this")
             return default
         if not isinstance(value, bool):
             raise self.fail(f"{name} is {shown(value)}; expected true or false")

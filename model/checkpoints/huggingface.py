@@ -4,17 +4,19 @@ Everything is checked here, from the config and the headers alone; no weight is 
 """
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 import torch
 
-from model.checkpoints.families import config_of
+from model.checkpoints.checkpoint import Checkpoint
+from model.checkpoints.families import Understood, understand
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import LARGEST_CONFIG, listed, read_json, shown
 from model.checkpoints.header import read_header
 from model.checkpoints.names import find_prefix, head_name, match, recipe_of
-from model.checkpoints.tensors import Parameter, Source, Tensors
+from model.checkpoints.sources import Source
+from model.checkpoints.tensors import Parameter, Tensors
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.tokens import Tokenizer
@@ -22,18 +24,6 @@ from model.tokens import Tokenizer
 CONFIG, WEIGHTS, INDEX, TOKENIZER = "config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json"
 LARGEST_INDEX = 64 << 20  # bytes
 PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt", "*.pkl")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model on disk, checked and ready to be read. `report`: a sentence for each thing that a person should know."""
-
-    name: str
-    path: Path
-    config: Decoder.Config
-    tensors: Tensors
-    tokenizer: Tokenizer | None
-    report: tuple[str, ...]
 
 
 def open_folder(path: str | Path) -> Checkpoint:
@@ -45,24 +35,40 @@ def open_folder(path: str | Path) -> Checkpoint:
     try:
         if not (path / CONFIG).exists():
             raise BlockscopeError(f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded")
-        config, family, notes = _read_config(path / CONFIG)
+        understood = _read_config(path / CONFIG)
         found, ignored = _find_weights(path, name)
-        config, head = _settle_head(config, family, found, name)
-        parameters, unread = match(config, family, found, name)
-        tokenizer, about_tokens = _find_tokenizer(path, config)
+        config, head = settle_head(understood.config, understood.family, found, name)
+        parameters, unread = match(config, understood.family, found, name)
+        tokenizer, about_tokens = find_tokenizer(path, config)
         tensors = Tensors(parameters)
     except OSError as error:
         raise BlockscopeError(f"{name} cannot be read: {error.strerror or error}") from None
-    return Checkpoint(name, path, config, tensors, tokenizer, (*notes, *ignored, *unread, *head, *about_tokens))
+    return Checkpoint(
+        name=name,
+        path=path,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        report=(*understood.notes, *ignored, *unread, *head, *about_tokens),
+        files=tuple(path / file for file in _files(path, found)),
+        stored=found,
+        settings=understood.settings,
+    )
+
+
+def _files(path: Path, found: dict[str, Source]) -> list[str]:
+    """Every file that the model is read from, the weights last."""
+    weights = sorted({file.name for source in found.values() for file in source.files})
+    return [file for file in (CONFIG, INDEX, TOKENIZER) if (path / file).is_file()] + weights
 
 
 def read_config(file: str | Path) -> Decoder.Config:
     """The model that a config.json describes, from that file alone."""
-    return _read_config(Path(file))[0]
+    return _read_config(Path(file)).config
 
 
-def _read_config(file: Path) -> tuple[Decoder.Config, Family, list[str]]:
-    return config_of(read_json(file, LARGEST_CONFIG), f"{file.resolve().parent.name}/{file.name}")
+def _read_config(file: Path) -> Understood:
+    return understand(read_json(file, LARGEST_CONFIG), f"{file.resolve().parent.name}/{file.name}")
 
 
 def _find_weights(path: Path, name: str) -> tuple[dict[str, Source], list[str]]:
@@ -141,7 +147,7 @@ def _read_shards(path: Path, name: str, placed: dict[str, str], shards: list[str
     }
 
 
-def _settle_head(
+def settle_head(
     config: Decoder.Config, family: Family, found: dict[str, Source], name: str
 ) -> tuple[Decoder.Config, list[str]]:
     """A file may carry an unembedding although its config ties it: a copy is not read; another matrix unties the model,
@@ -164,7 +170,7 @@ def _same_bytes(head: Source, embedding: Source, rows: int = 4096) -> bool:
     return all(torch.equal(a[i : i + rows], b[i : i + rows]) for i in range(0, len(a), rows))
 
 
-def _find_tokenizer(path: Path, config: Decoder.Config) -> tuple[Tokenizer | None, list[str]]:
+def find_tokenizer(path: Path, config: Decoder.Config) -> tuple[Tokenizer | None, list[str]]:
     """tokenizer.json where there is one; without it, tokens can still be given as numbers."""
     if not (path / TOKENIZER).exists():
         what = "a tokenizer.model, which is not read" if (path / "tokenizer.model").exists() else "none"

@@ -8,7 +8,8 @@ import torch
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import listed
 from model.checkpoints.recipes import Recipe, Shape, Stored
-from model.checkpoints.tensors import DTYPES, Parameter, Source
+from model.checkpoints.sources import DTYPES, Source
+from model.checkpoints.tensors import Parameter
 from model.errors import BlockscopeError
 from model.lm import Decoder
 
@@ -62,8 +63,8 @@ def match(
     parameters = {}
     for ours, recipe in recipes.items():
         sources = tuple(found[name] for name in wants[ours])
-        if len({source.dtype for source in sources}) > 1:
-            odd = next(source for source in sources if source.dtype != sources[0].dtype)
+        if len({source.reads for source in sources}) > 1:
+            odd = next(source for source in sources if source.reads != sources[0].reads)
             raise BlockscopeError(
                 f"{where} stores {sources[0].name} as {sources[0].dtype} but {odd.name}, of the same parameter, as "
                 f"{odd.dtype}; save the model in one dtype"
@@ -103,7 +104,7 @@ def _check(source: Source, shape: Shape, where: str) -> None:
             f"{source.name} in {source.file.name} has shape {list(source.shape)}, but {where}/config.json asks for "
             f"{list(shape)}; config and weights belong to different models"
         )
-    if source.dtype not in DTYPES:
+    if source.reads not in DTYPES:
         raise BlockscopeError(
             f"{source.name} in {source.file.name} is stored as {source.dtype}; expected {', '.join(DTYPES)}: "
             "save the model unquantised first"

@@ -79,6 +79,7 @@ def _settle(
     if unread := {k: v for k, v in settings.items() if k not in inner.asked and v is not None}:
         raise inner.fail(f"{listed(unread)}: no meaning together with rope_type {kind!r}; remove what does not belong")
     fields.notes += inner.notes
+    fields.defaults |= inner.defaults
     if width % 2:
         raise fields.fail(f"head_dim is {width}; a rotary width must be even, because coordinates turn in pairs")
     if width == 2 and kind == "dynamic":

@@ -16,7 +16,7 @@ from model.checkpoints.families import FAMILIES, config_of
 from model.checkpoints.fields import listed
 from model.checkpoints.huggingface import CONFIG, TOKENIZER, WEIGHTS
 from model.checkpoints.names import expected, recipe_of
-from model.checkpoints.tensors import DTYPES
+from model.checkpoints.sources import DTYPES
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.masks import Sliding

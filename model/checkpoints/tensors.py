@@ -7,28 +7,17 @@ from threading import Lock
 from types import MappingProxyType
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
 from model.checkpoints.recipes import Recipe, Shape, Stored
+from model.checkpoints.sources import DTYPES, Open, Source
 from model.errors import BlockscopeError
-
-DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where one tensor lies: a safetensors file and the tensor's name in it."""
-
-    file: Path
-    name: str
-    dtype: str
-    shape: Shape
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of the model: its shape, how it is made, and of which tensors, all of one dtype."""
+    """One parameter of the model: its shape, how it is made, and of which tensors, all read as one dtype."""
 
     recipe: Recipe
     sources: tuple[Source, ...]
@@ -43,12 +32,13 @@ class Parameter:
 class Tensors:
     """Lazy weights: names, shapes and dtypes are known; `read` maps one parameter from its files, in their dtype.
 
-    Files stay open (mapped, not loaded) once they were read from. A tied unembedding has the embedding's own source.
+    Files stay open (mapped, not loaded) once they were read from, until `close`. A tied unembedding has the embedding's own
+    source. Quantised tensors are expanded when they are read, one at a time.
     """
 
     def __init__(self, parameters: Mapping[str, Parameter]):
         self._parameters = MappingProxyType(dict(parameters))
-        files = {source.file for parameter in self._parameters.values() for source in parameter.sources}
+        files = {file for parameter in self._parameters.values() for source in parameter.sources for file in source.files}
         self._stamps = {file: _stamp(file) for file in files}
         self._open: dict[Path, object] = {}
         self._lock = Lock()
@@ -70,33 +60,45 @@ class Tensors:
         return self._parameter(name).shape
 
     def dtype(self, name: str) -> torch.dtype:
-        return DTYPES[self._parameter(name).sources[0].dtype]
+        """The dtype that `read` gives."""
+        return DTYPES[self._parameter(name).sources[0].reads]
+
+    def stored(self, name: str) -> tuple[str, ...]:
+        """The names in the files of the tensors that this parameter is made of."""
+        return tuple(part.name for source in self._parameter(name).sources for part in source.parts)
 
     def read(self, name: str) -> Tensor:
         """The whole parameter, on the CPU. Its memory may be the mapped file's: write to a copy, never to it."""
         parameter = self._parameter(name)
         sources = {source.name: source for source in parameter.sources}
         with self._lock:
-            return parameter.recipe.read(parameter.shape, lambda tensor: self._map(sources[tensor]))
+            return parameter.recipe.read(parameter.shape, lambda tensor: self._get(sources[tensor]))
+
+    def close(self) -> None:
+        """Unmap every file. Tensors already read keep what they need of them; reading another opens its file again."""
+        with self._lock:
+            self._open.clear()
 
     def _parameter(self, name: str) -> Parameter:
         if name not in self._parameters:
             raise BlockscopeError(f"there is no parameter {name!r} among the {len(self)} of this checkpoint")
         return self._parameters[name]
 
-    def _map(self, source: Source) -> Tensor:
+    def _get(self, source: Source) -> Tensor:
         try:
-            return self._handle(source.file).get_tensor(source.name)
+            return source.read(self._handle)
         except (SafetensorError, OSError) as error:
             raise BlockscopeError(
                 f"{source.name} cannot be read from {source.file.name} ({error}); download the file again"
             ) from None
 
-    def _handle(self, file: Path):
+    def _handle(self, file: Path, opener: Open):
         if file not in self._open:
-            if not file.is_file() or _stamp(file) != self._stamps[file]:
+            if not file.is_file():
+                raise BlockscopeError(f"{file.name} is no longer in its folder; put it back, or open the model again")
+            if _stamp(file) != self._stamps[file]:
                 raise BlockscopeError(f"{file.name} changed on disk after the model was opened; open the model again")
-            self._open[file] = safe_open(file, framework="pt", device="cpu")
+            self._open[file] = opener(file)
         return self._open[file]
 
 

@@ -1,8 +1,11 @@
 """What each `model_type` of a Hugging Face config means: a model config, and the recipe of every parameter."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from model.checkpoints.families import deepseek, experts, gemma, gpt2, gpt_oss, gptj, llama, llama4, olmo2
 from model.checkpoints.families.common import Family
-from model.checkpoints.fields import Fields, shown
+from model.checkpoints.fields import Field, Fields, shown
 from model.lm import Decoder
 
 FAMILIES: dict[str, Family] = {
@@ -21,9 +24,19 @@ FAMILIES: dict[str, Family] = {
 WRAPPED = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 
 
-def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:
-    """(model config, family, notes) of a parsed config.json; errors name the field, its value and what was expected."""
-    fields = Fields(values, where)
+@dataclass(frozen=True)
+class Understood:
+    """A parsed config: the model, how its files name things, sentences for the report, and what became of each field."""
+
+    config: Decoder.Config
+    family: Family
+    notes: tuple[str, ...]
+    settings: tuple[Field, ...]
+
+
+def understand(values: dict, where: str = "config.json", origins: Mapping[str, str] | None = None) -> Understood:
+    """A parsed config.json; errors name the field, its value and what was expected."""
+    fields = Fields(values, where, origins)
     kind = fields.raw("model_type")
     if not isinstance(kind, str) or kind not in {**FAMILIES, **WRAPPED}:
         said = "is missing" if kind is None else f"is {shown(kind)}"
@@ -32,11 +45,19 @@ def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config,
         fields.only(name, (False,), "only decoder-only models can be opened")
     fields.only("quantization_config", ({},), "the weights are quantised; save the model in bfloat16 first")
     if kind in WRAPPED:
-        config, family, notes = config_of(*_language_model(fields, WRAPPED[kind]))
-        return config, family, [f"of a {kind} model only the language model is opened, from text_config", *notes]
+        inner = understand(*_language_model(fields, WRAPPED[kind]))
+        note = f"of a {kind} model only the language model is opened, from text_config"
+        outer = tuple(field for field in fields.settings() if field.name in values and field.name != "text_config")
+        return Understood(inner.config, inner.family, (note, *inner.notes), (*inner.settings, *outer))
     config = FAMILIES[kind].read(fields)
     fields.judge_the_rest(kind)
-    return config, FAMILIES[kind], fields.notes
+    return Understood(config, FAMILIES[kind], tuple(fields.notes), fields.settings())
+
+
+def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:
+    """(model config, family, notes) of a parsed config.json."""
+    understood = understand(values, where)
+    return understood.config, understood.family, list(understood.notes)
 
 
 def _language_model(fields: Fields, kind: str) -> tuple[dict, str]:

@@ -112,12 +112,13 @@ def head_dim(fields: Fields, d_model: int, n_heads: int, absent: int | None = No
     if fields.raw("head_dim") is not None:
         return size(fields, "head_dim")
     if absent is not None:
-        fields.note(f"head_dim is not given: {absent} is used (what this model_type defaults to)")
+        fields.default("head_dim", absent, "what this model_type defaults to")
         return absent
     if d_model % n_heads:
         raise fields.fail(
             f"hidden_size {d_model} is not a multiple of num_attention_heads {n_heads} and head_dim is not given: add it"
         )
+    fields.defaults["head_dim"] = (d_model // n_heads, "hidden_size / num_attention_heads")
     return d_model // n_heads
 
 
@@ -160,7 +161,7 @@ def activation(fields: Fields, name: str, absent: str) -> str:
     """The name in model.mlp of the activation that a field names."""
     value = fields.raw(name)
     if value is None:
-        fields.note(f"{name} is not given: {absent} is used (what this model_type defaults to)")
+        fields.default(name, absent, "what this model_type defaults to")
         value = absent
     if not isinstance(value, str) or value not in ACTIVATIONS:
         raise fields.fail(f"{name} is {shown(value)}; the activations known here are {', '.join(ACTIVATIONS)}")

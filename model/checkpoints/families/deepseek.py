@@ -102,7 +102,7 @@ def _first_dense(fields: Fields, absent: int, layers: int) -> int:
     if fields.raw("first_k_dense_replace") == 0 and type(fields.values["first_k_dense_replace"]) is int:
         return 0
     if fields.raw("first_k_dense_replace") is None and absent == 0:
-        fields.note("first_k_dense_replace is not given: 0 is used (what this model_type defaults to)")
+        fields.default("first_k_dense_replace", 0, "what this model_type defaults to")
         return 0
     return min(fields.whole("first_k_dense_replace", 1 << 10, absent, "what this model_type defaults to"), layers)
 

@@ -126,7 +126,7 @@ def gemma3(fields: Fields) -> Decoder.Config:
 def _masks(fields: Fields) -> dict[str, Mask]:
     """Layer type -> its mask; 4096 keys where no window is given."""
     if "sliding_window" not in fields.values:
-        fields.note("sliding_window is not given: 4096 is used (what this model_type defaults to)")
+        fields.default("sliding_window", 4096, "what this model_type defaults to")
     width = window(fields) if "sliding_window" in fields.values else 4096
     return {LOCAL: Causal() if width is None else Sliding(window=width), GLOBAL: Causal()}
 
@@ -171,7 +171,7 @@ def _softcap(fields: Fields, name: str, absent: float | None) -> float | None:
     """null is no cap; a missing field is the family's own."""
     if name not in fields.values:
         if absent is not None:
-            fields.note(f"{name} is not given: {absent:g} is used (what this model_type defaults to)")
+            fields.default(name, absent, "what this model_type defaults to")
         return absent
     if fields.raw(name) is None:
         return None

@@ -49,7 +49,7 @@ def llama(fields: Fields) -> Decoder.Config:
 def mistral(fields: Fields) -> Decoder.Config:
     """Mistral: no biases, one window for every layer (4096 where the field is missing; null from v0.2 on)."""
     if "sliding_window" not in fields.values:
-        fields.note("sliding_window is not given: 4096 is used (what mistral defaults to)")
+        fields.default("sliding_window", 4096, "what mistral defaults to")
         width = 4096
     else:
         width = window(fields)
@@ -157,7 +157,7 @@ def upper_windows(fields: Fields) -> tuple[Mask, ...]:
         return (Causal(),) * layers
     if first is None:
         first = 28
-        fields.note("max_window_layers is not given: 28 is used (what this model_type defaults to)")
+        fields.default("max_window_layers", first, "what this model_type defaults to")
     elif type(first) is not int or not 0 <= first <= MOST["max_window_layers"]:
         raise fields.fail(f"max_window_layers is {shown(first)}; expected a whole number of layers")
     return tuple(slides if i >= first else Causal() for i in range(layers))
