@@ -4,6 +4,7 @@ A visitor names a model by its entry here, never by a path. A kept run is found 
 (model, changes, prompt), so nobody can be shown another person's run for their own prompt.
 """
 
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -33,11 +34,12 @@ class Shelf:
 
     `shown_first` is the entry of a link that names none; `groups` puts entries of the menu under a heading, the others stand
     above. A model with parts changed is a variant, named by the spelling of its changes ("qk_norm=head"; "" as loaded);
-    a handful is kept, with their runs.
+    a handful is kept, with their runs. A model that a visitor trained is lent a place: it is opened by its name, which
+    nobody can guess, and stands in no menu but that of whoever names it.
     """
 
     def __init__(
-        self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens=1024, runs=128, variants=6,
+        self, sources: Mapping[str, object], opener: Callable[[object], LM], *, max_tokens=1024, runs=128, variants=6, lent=8,
         shown_first: str = "", groups: Mapping[str, Sequence[str]] | None = None,
     ):  # fmt: skip
         if not sources:
@@ -46,7 +48,9 @@ class Shelf:
         self.groups = {heading: list(names) for heading, names in (groups or {}).items()}
         self._first = shown_first if shown_first in self.sources else next(iter(self.sources))
         self._opener, self._most_runs, self._most_variants = opener, runs, variants
+        self._most_lent = lent
         self._models: dict[str, LM] = {}
+        self._lent: OrderedDict[str, None] = OrderedDict()
         self._variants: OrderedDict[tuple[str, str], LM] = OrderedDict()
         self._runs: OrderedDict[tuple[str, str, str], Run] = OrderedDict()
         self._opening = {name: threading.Lock() for name in self.sources}
@@ -62,9 +66,26 @@ class Shelf:
         under = {name for names in self.groups.values() for name in names}
         return [["", [name for name in self.sources if name not in under]], *([h, n] for h, n in self.groups.items())]
 
+    def menu_with(self, name: str) -> list[list]:
+        """The menu of a visitor who shows `name`: a lent model is in it, under a heading of its own."""
+        return [*self.menu, ["trained live", [name]]] if name in self._lent else self.menu
+
+    def lend(self, lm: LM) -> str:
+        """Take in a model under a new name; the one lent longest ago goes where there are too many."""
+        name = f"live-{secrets.token_urlsafe(12)}"
+        with self._lock:
+            self._models[name], self._opening[name], self._lent[name] = lm, threading.Lock(), None
+            gone = [self._lent.popitem(last=False)[0] for _ in range(len(self._lent) - self._most_lent)]
+            for old in gone:
+                del self._models[old], self._opening[old]
+                for kept in (self._runs, self._variants):
+                    for key in [key for key in kept if key[0] == old]:
+                        del kept[key]
+        return name
+
     def name(self, wanted: str) -> tuple[str, list[str]]:
         """The entry a visitor means; for none the one shown first; one that does not exist says so, whatever it looks like."""
-        if wanted in self.sources or not wanted:
+        if wanted in self.sources or wanted in self._lent or not wanted:
             return wanted or self._first, []
         return self._first, [f"no model of that name is open here: showing {self._first}"]
 
@@ -74,7 +95,10 @@ class Shelf:
 
     def model(self, name: str, which: str = "") -> LM:
         """The model, opened once however many visitors ask at the same time; a variant shares its weights and its memory."""
-        with self._opening[name]:
+        opening = self._opening.get(name)
+        if opening is None:
+            raise BlockscopeError("this model was trained live and is no longer kept: train it again")
+        with opening:
             if name not in self._models:
                 self._models[name] = self._opener(self.sources[name])
             built = self._models[name]

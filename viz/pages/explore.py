@@ -124,7 +124,7 @@ class Explore:
         return Asked(token if isinstance(token, int) else 0, scheme, name, state, (*notes, *more))
 
     def _told(self, asked: Asked, told: dict) -> dict:
-        return told | {"token": asked.token, "models": self.shelf.menu, "notes": [*asked.notes, *told.get("notes", [])]}
+        return told | {"token": asked.token, "models": self.shelf.menu_with(asked.name), "notes": [*asked.notes, *told.get("notes", [])]}
 
     def _settled(self, asked: Asked, report: Report = lambda step: None) -> Asked:
         """The request with those changes only that its model can have; opens the model."""
