@@ -1,7 +1,6 @@
 """The pair of small code models that ship with Blockscope: one recipe, two arms, with and without QK-norm."""
 
 import csv
-import dataclasses
 import json
 import platform
 import subprocess
@@ -13,17 +12,19 @@ from tqdm import tqdm
 
 from model.attention import Attention
 from model.block import PreNorm
-from model.checkpoints.saving import save_folder
+from model.growth.arms import Arm
 from model.growth.card import read_facts, write_card
 from model.growth.corpus import standard_library
 from model.growth.heads import measure, newline_share
-from model.growth.train import Point, Recipe, initialised, train, windows
+from model.growth.probing import windows
+from model.growth.recipe import Recipe
+from model.growth.record import Record
+from model.growth.train import Training
 from model.lm import Decoder
 from model.load import load
 from model.mlp import SwiGLU
 from model.norms import RMSNorm
 from model.positions import Rope
-from model.tokens import byte_tokenizer_json
 
 RECIPE = Recipe(steps=3600, batch=8, context=256, lr=5e-3, warmup=100, weight_decay=0.1)
 ARMS = ("off", "on")
@@ -47,22 +48,20 @@ def train_arm(arm: str, folder: Path, recipe: Recipe = RECIPE) -> None:
     One thread, so that the result depends on the seed and not on how many cores there are.
     """
     torch.set_num_threads(1)
-    corpus, config = standard_library(), shipped_config(arm)
-    model = initialised(config, recipe.seed)
-    points, done = [], 0
+    corpus = standard_library()
+    training = Training(Arm(arm, shipped_config(arm), recipe), corpus)
     with tqdm(total=recipe.steps, desc=f"QK-norm {arm}", unit="step", mininterval=1.0) as bar:
-        for point in train(model, corpus, recipe):
-            points.append(point)
-            bar.update(point.step - done)
-            bar.set_postfix(loss=f"{point.validation_loss:.3f}", max_logit=f"{max(point.max_logit):.1f}")
-            done = point.step
-    state = {name: p.detach().half() for name, p in model.named_parameters()}
-    save_folder(folder, config, state, byte_tokenizer_json())
-    write_record(folder / "record.csv", points)
+        for event in training:
+            bar.update(event.step - bar.n)
+            if event.probe:
+                largest = event.probe.values["max_logit"].max()
+                bar.set_postfix(loss=f"{event.probe.validation_loss:.3f}", max_logit=f"{largest:.1f}")
+    training.save(folder, torch.float16)
+    write_record(folder / "record.csv", training.record())
     facts = {
-        "arm": arm, "recipe": dataclasses.asdict(recipe), "torch": torch.__version__, "python": platform.python_version(),
+        "arm": arm, "recipe": recipe.values(), "torch": torch.__version__, "python": platform.python_version(),
         "threads": 1, "corpus_sha256": corpus.sha256, "corpus_bytes": [len(corpus.train), len(corpus.validation)],
-        "corpus_files": list(corpus.files), "parameters": sum(p.numel() for p in model.parameters()),
+        "corpus_files": list(corpus.files), "parameters": training.parameters,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
     describe(folder)
@@ -89,12 +88,12 @@ def ship(out: Path, steps: int = RECIPE.steps) -> None:
         raise SystemExit(f"training the arm {failed[0]!r} failed; its message is above")
 
 
-def write_record(path: Path, points: list[Point]) -> None:
-    """One row a recorded step: step, mean training loss, validation loss (nats per byte), largest |logit| of each layer."""
-    layers = len(points[0].max_logit)
+def write_record(path: Path, record: Record) -> None:
+    """One row a probe: step, mean training loss, validation loss (nats per byte), largest |logit| of each layer."""
+    largest = record.worst("max_logit")
     with path.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["step", "train_loss", "validation_loss", *(f"max_logit_{i}" for i in range(layers))])
-        for p in points:
-            train_loss = "" if p.train_loss != p.train_loss else f"{p.train_loss:.5f}"
-            writer.writerow([p.step, train_loss, f"{p.validation_loss:.5f}", *(f"{z:.4f}" for z in p.max_logit)])
+        writer.writerow(["step", "train_loss", "validation_loss", *(f"max_logit_{i}" for i in range(largest.shape[1]))])
+        for step, train_loss, loss, row in zip(record.step, record.train_loss, record.validation_loss, largest, strict=True):
+            mean = "" if train_loss != train_loss else f"{train_loss:.5f}"
+            writer.writerow([step, mean, f"{loss:.5f}", *(f"{z:.4f}" for z in row)])

@@ -1,124 +1,204 @@
-"""One training run: a decoder on bytes, plain PyTorch, a record of loss and attention-logit size as it goes."""
+"""One training run: a decoder on bytes, plain PyTorch, measured as it goes; stopped, kept and continued at any step."""
 
-import math
-from collections.abc import Callable, Iterator
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model.checkpoints.saving import config_values, save_folder
+from model.counting import count_config
+from model.errors import BlockscopeError
+from model.growth import checkpoint
+from model.growth.arms import Arm, Fix, flat, folded, pair
 from model.growth.corpus import Corpus
-from model.lm import Decoder
-from model.taps import Recorder, Tile, recording, select
-from model.weights import seeded
+from model.growth.initial import initialised
+from model.growth.probing import HeldOut, Probe, Snapshot, windows
+from model.growth.qkclip import QKClip
+from model.growth.recipe import Recipe
+from model.growth.record import Record
+from model.growth.version import code_version
+from model.run import LM
+from model.taps import recording
+from model.tokens import byte_tokenizer, byte_tokenizer_json
+from model.weights import WeightStore
+
+LARGEST = 50_000_000  # parameters
+FINISHED = "finished"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything besides architecture and corpus that decides a run.
-
-    The learning rate warms up linearly and falls along a cosine to 5% of its peak `lr`.
-    """
-
-    steps: int
-    batch: int
-    context: int
-    lr: float
-    warmup: int
-    weight_decay: float
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = 1e-8
-    clip: float = 1.0
-    z_loss: float = 1e-4
-    seed: int = 0
-    record_every: int = 25
-    validation_sequences: int = 64
-
-    def lr_factor(self, step: int) -> float:
-        if step < self.warmup:
-            return (step + 1) / self.warmup
-        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
-        return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress))
-
-
-@dataclass(frozen=True)
-class Point:
-    """What is recorded at one step; `max_logit[l]` is the largest visible |logit| of layer l on the probe sequences."""
+@dataclass(frozen=True, eq=False)
+class Event:
+    """`step` updates have been made of `total`. `train_loss`: of the last one's batch, nats per byte; NaN before the first
+    and where it was not finite. `probe` and `snapshot`: where one was taken at this step."""
 
     step: int
-    train_loss: float  # mean over the steps since the last point, nats per byte
-    validation_loss: float
-    max_logit: tuple[float, ...]
+    total: int
+    train_loss: float
+    probe: Probe | None = None
+    snapshot: Snapshot | None = None
 
 
-def initialised(config: Decoder.Config, seed: int) -> Decoder:
-    """A decoder whose every parameter is drawn from its own name: two arms share all weights that both have."""
-    model = config.build()
-    residual_scale = 1 / math.sqrt(2 * config.n_layers)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(seeded(name, tuple(parameter.shape), seed, residual_scale))
-    return model
+class Training:
+    """Iterate over it: one Event before the first update and one after each. Between two of them it may rest for ever.
 
+    `folder` keeps a checkpoint every `checkpoint_every` steps and at the end; a checkpoint found there is continued, with the
+    numbers of a run that was never interrupted. The same seed, machine, thread count and torch give the same numbers.
+    """
 
-def windows(text: Tensor, starts: Tensor, length: int) -> Tensor:
-    """text [pos] uint8, starts [batch] -> int64 [batch, length]."""
-    return text[starts[:, None] + torch.arange(length)].long()
+    def __init__(
+        self, arm: Arm, corpus: Corpus, folder: str | Path | None = None, *, snapshots: Sequence[int] = (),
+        checkpoint_every: int = 50,
+    ):  # fmt: skip
+        if (parameters := count_config(arm.config).parameters) > LARGEST:
+            raise BlockscopeError(f"{arm.name} has {parameters:,} parameters; training here is for at most {LARGEST:,}")
+        corpus.require(arm.recipe.context)
+        self.arm, self.corpus, self.recipe, self.parameters = arm, corpus, arm.recipe, parameters
+        self.folder, self.checkpoint_every = None if folder is None else Path(folder), checkpoint_every
+        self.model = initialised(arm.config, self.recipe.seed, self.recipe.init)
+        self.optimizer = adamw(self.model, self.recipe)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.recipe.lr_factor)
+        self.generator = torch.Generator().manual_seed(self.recipe.seed)  # of the batches: arms of one seed read the same
+        self.qk_clip = QKClip(self.model, self.recipe.qk_clip) if self.recipe.qk_clip else None
+        self.held_out, self.snapshot_steps = HeldOut(corpus, self.recipe), frozenset(snapshots)
+        self.step, self.losses, self.seconds, self.ended = 0, [], 0.0, ""
+        self.probes: list[Probe] = []
+        self.snapshots: list[Snapshot] = []
+        if self.folder is not None:
+            checkpoint.restore(self, self.folder)
 
+    def __iter__(self) -> Iterator[Event]:
+        while not self.ended:
+            yield self.advance()
 
-@torch.no_grad()
-def validation_loss(model: Decoder, tokens: Tensor) -> float:
-    """tokens [batch, pos + 1] -> mean cross-entropy, nats per byte."""
-    losses = [F.cross_entropy(model(t[:, :-1]).flatten(0, 1), t[:, 1:].flatten()) for t in tokens.split(32)]
-    return float(torch.stack(losses).mean())
+    def advance(self) -> Event:
+        """One update, or before the first one the state that the run starts from."""
+        began, loss = time.perf_counter(), float("nan")
+        if self.probes:
+            loss = self._update()
+            if not np.isfinite(loss):
+                self.ended = f"not finite at step {self.step}"
+        event = Event(self.step, self.recipe.steps, loss, self._probe(), self._snapshot())
+        if self.step == self.recipe.steps and not self.ended:
+            finite = np.isfinite(self.probes[-1].validation_loss)
+            self.ended = FINISHED if finite else f"not finite at step {self.step}"
+        self.seconds += time.perf_counter() - began
+        if self.folder is not None and (self.ended or (self.step and self.step % self.checkpoint_every == 0)):
+            checkpoint.keep(self, self.folder)
+        return event
 
-
-@torch.no_grad()
-def largest_logits(model: Decoder, tokens: Tensor) -> tuple[float, ...]:
-    """tokens [batch, pos] -> per layer, the largest |scale * q . k| among entries that the mask lets through."""
-    largest = [0.0] * model.config.n_layers
-
-    def watcher(layer: int) -> Callable[[Tensor, Tile], None]:
-        def watch(logits: Tensor, tile: Tile) -> None:
-            largest[layer] = max(largest[layer], float(logits.masked_fill(~tile.visible, 0).abs().max()))
-
-        return watch
-
-    taps = select(model, [f"blocks.{i}.attn.hook_logits" for i in range(len(largest))])
-    with recording(Recorder({tap: [watcher(i)] for i, tap in enumerate(taps.values())})):
-        model(tokens)
-    return tuple(largest)
-
-
-def train(model: Decoder, corpus: Corpus, recipe: Recipe) -> Iterator[Point]:
-    """Train `model` in place; yields a Point before the first step and after every `record_every` steps."""
-    generator = torch.Generator().manual_seed(recipe.seed)
-    held_out = torch.linspace(0, len(corpus.validation) - recipe.context - 1, recipe.validation_sequences).long()
-    validation = windows(corpus.validation, held_out, recipe.context + 1)
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    gains = [p for p in model.parameters() if p.ndim == 1]
-    optimizer = torch.optim.AdamW(
-        [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": gains, "weight_decay": 0.0}],
-        lr=recipe.lr, betas=recipe.betas, eps=recipe.eps,
-    )  # fmt: skip
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, recipe.lr_factor)
-    losses: list[float] = []
-    for step in range(recipe.steps + 1):
-        if step % recipe.record_every == 0 or step == recipe.steps:
-            mean = sum(losses) / len(losses) if losses else math.nan
-            yield Point(step, mean, validation_loss(model, validation), largest_logits(model, validation[:8, :-1]))
-            losses.clear()
-        if step == recipe.steps:
-            return
-        starts = torch.randint(len(corpus.train) - recipe.context - 1, (recipe.batch,), generator=generator)
-        tokens = windows(corpus.train, starts, recipe.context + 1)
-        logits = model(tokens[:, :-1]).flatten(0, 1)
+    def _update(self) -> float:
+        """Forward, backward, step; the loss of the batch. Where that is not finite, nothing is changed."""
+        r = self.recipe
+        starts = torch.randint(len(self.corpus.train) - r.context - 1, (r.batch,), generator=self.generator)
+        tokens = windows(self.corpus.train, starts, r.context + 1)
+        with recording(self.qk_clip.recorder) if self.qk_clip else nullcontext():
+            logits = self.model(tokens[:, :-1]).flatten(0, 1)
         loss = F.cross_entropy(logits, tokens[:, 1:].flatten())
-        total = loss + recipe.z_loss * logits.logsumexp(-1).pow(2).mean()
-        optimizer.zero_grad(set_to_none=True)
+        total = loss + r.z_loss * logits.logsumexp(-1).pow(2).mean() if r.z_loss else loss
+        if not total.isfinite():
+            return float("nan")
+        self.optimizer.zero_grad(set_to_none=True)
         total.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
-        optimizer.step()
-        schedule.step()
-        losses.append(float(loss.detach()))
+        if r.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), r.clip)
+        self.optimizer.step()
+        self.schedule.step()
+        if self.qk_clip:
+            self.qk_clip.apply()
+        self.step += 1
+        self.losses.append(float(loss.detach()))
+        return self.losses[-1]
+
+    def _probe(self) -> Probe | None:
+        due = self.recipe.probes(self.step) or self.ended
+        if not due or (self.probes and self.probes[-1].step == self.step):
+            return None
+        mean = sum(self.losses) / len(self.losses) if self.losses else float("nan")
+        self.losses.clear()
+        self.probes.append(self.held_out.probe(self.model, self.step, mean))
+        return self.probes[-1]
+
+    def _snapshot(self) -> Snapshot | None:
+        if self.step not in self.snapshot_steps or (self.snapshots and self.snapshots[-1].step >= self.step):
+            return None
+        self.snapshots.append(self.held_out.snapshot(self.model, self.step))
+        return self.snapshots[-1]
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """A copy of every parameter by name."""
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}
+
+    def save(self, folder: str | Path, dtype: torch.dtype = torch.float32) -> None:
+        """The weights as they are now as an ordinary Hugging Face folder; refused where no model_type describes the arm."""
+        save_folder(folder, self.arm.config, {n: p.to(dtype) for n, p in self.state.items()}, byte_tokenizer_json())
+
+    def lm(self, name: str = "") -> LM:
+        """The model as it is now, for the other pages: its own copy of the weights."""
+        state, name = self.state, name or f"{self.arm.name} after {self.step} steps"
+        store = WeightStore(lambda parameter, shape: state[parameter], torch.device("cpu"), torch.float32)
+        return LM(self.arm.config, store, name=name, source=name, tokenizer=byte_tokenizer())
+
+    def record(self, *, name: str = "", group: str = "live", label: str = "", **more) -> Record:
+        """What was measured until now; `more` joins the metadata."""
+        meta = {"name": name or self.arm.name, "group": group, "label": label or self.arm.name, **describe(self), **more}
+        return stacked(meta, self.probes, self.snapshots, self.held_out.shown)
+
+
+def adamw(model: torch.nn.Module, recipe: Recipe) -> torch.optim.AdamW:
+    """Weight decay on matrices and embeddings only."""
+    decay = recipe.weight_decay / (recipe.lr if recipe.decay == "independent" else 1)  # torch multiplies it by lr
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, eps=recipe.eps)
+
+
+def describe(training: Training) -> dict:
+    """The metadata of a record: everything that decided the numbers, and how the run ended."""
+    arm, corpus = training.arm, training.corpus
+    try:
+        config = {"config": config_values(arm.config)}
+    except BlockscopeError:
+        config = {}  # no model_type says it; `architecture` does
+    return {
+        "arm": arm.name, **config, "architecture": folded(flat(arm.config)), "recipe": arm.recipe.values(),
+        "seed": arm.recipe.seed, "torch": torch.__version__, "python": platform.python_version(),
+        "threads": torch.get_num_threads(), "code": code_version(), "parameters": training.parameters,
+        "corpus": corpus.described(), "seconds": round(training.seconds, 2),
+        "ended": training.ended or f"stopped at step {training.step}",
+    }  # fmt: skip
+
+
+def stacked(meta: dict, probes: Sequence[Probe], snapshots: Sequence[Snapshot], shown: Tensor) -> Record:
+    """Probes one after another as the arrays of a record."""
+    kept = {"patterns": np.stack([s.patterns for s in snapshots]), "snapshot_tokens": shown.numpy()} if snapshots else {}
+    return Record(
+        meta=meta, step=np.array([p.step for p in probes]), train_loss=np.array([p.train_loss for p in probes]),
+        validation_loss=np.array([p.validation_loss for p in probes]), bound=np.stack([p.bound for p in probes]),
+        values={name: np.stack([p.values[name] for p in probes]) for name in probes[0].values},
+        snapshot_step=np.array([s.step for s in snapshots], np.int64), **kept,
+    )  # fmt: skip
+
+
+def interleave(trainings: Sequence[Training], chosen: Sequence[str | Fix]) -> Iterator[tuple[int, Event]]:
+    """(which, Event): the arms step in turn, on the same batches; one that ended early leaves the others going.
+
+    Refused where they read different texts or differ in more than `chosen` (model.growth.arms.pair).
+    """
+    first = trainings[0]
+    for other in trainings[1:]:
+        pair(first.arm, other.arm, chosen)
+        if other.corpus.sha256 != first.corpus.sha256:
+            raise BlockscopeError(f"{first.arm.name} and {other.arm.name} read different texts: give both the same")
+    while running := [i for i, training in enumerate(trainings) if not training.ended]:
+        for i in running:
+            yield i, trainings[i].advance()
