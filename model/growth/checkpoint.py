@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from model.checkpoints.fields import parse_json, shown
@@ -37,7 +37,7 @@ def keep(training: "Training", folder: Path) -> None:
     training.record().write(folder / RECORD)
     facts = {"step": training.step, "seconds": training.seconds, "ended": training.ended, "losses": training.losses}
     part = (folder / STATE).with_suffix(".part")
-    save_file(_tensors(training), part, metadata={"blockscope_training": FORMAT, "facts": json.dumps(facts)})
+    part.write_bytes(save(_tensors(training), metadata={"blockscope_training": FORMAT, "facts": json.dumps(facts)}))
     os.replace(part, folder / STATE)
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from model.checkpoints.fields import shown
 from model.checkpoints.header import Entry, read_header
 from model.errors import BlockscopeError
+from model.growth.quantities import QUANTITIES
 
 FORMAT = 1
 SHIPPED = Path(__file__).parents[2] / "assets" / "growth"
@@ -68,7 +69,7 @@ class Record:
         _check_steps(self.step, self.snapshot_step, path.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         part = path.with_name(f".{path.name}.part")
-        save_file(tensors, part, metadata={"blockscope_growth": str(FORMAT), "meta": text})
+        part.write_bytes(save(tensors, metadata={"blockscope_growth": str(FORMAT), "meta": text}))
         os.replace(part, path)
         return path
 
@@ -85,7 +86,7 @@ class Record:
             found = load_file(path)
         except (SafetensorError, OSError) as error:
             raise BlockscopeError(f"{path.name} cannot be read ({shown(str(error))}); copy or train it again") from None
-        values = {name.removeprefix(VALUE): found.pop(name) for name in sorted(found) if name.startswith(VALUE)}
+        values = {name.removeprefix(VALUE): found.pop(name) for name in sorted(found, key=_place) if name.startswith(VALUE)}
         triangles = found.pop("patterns", None)
         record = cls(meta=meta, values=values, **found)
         _check_steps(record.step, record.snapshot_step, path.name)
@@ -179,6 +180,12 @@ def _described(meta: object, name: str) -> dict:
         if value is not None and (type(value) is bool or not isinstance(value, (int, float) if kind is float else kind)):
             raise BlockscopeError(f"{name} is damaged: {key} is {shown(value)}; expected {kind.__name__}")
     return meta
+
+
+def _place(stored: str) -> tuple[int, str]:
+    """Measured quantities in the order in which they are shown."""
+    known, name = list(QUANTITIES), stored.removeprefix(VALUE)
+    return (known.index(name) if name in known else len(known), name)
 
 
 def _dtype(name: str) -> str:

@@ -39,7 +39,7 @@ def heading(record: Record) -> str:
     loss, at = _last(record.validation_loss), record.step[-1]
     lines = [f"{meta['name']}: {meta['label']} ({meta['ended']})", ", ".join(told)]
     lines.append(
-        f"step {at}: validation loss {_cell(loss)} nats per token; in each layer, the largest of its heads (entropy: the lowest)"
+        f"step {at}: validation loss {_cell(loss)} nats per token; of each layer the largest head (entropy: the lowest)"
     )
     return "\n".join(line for line in lines if line)
 
@@ -59,8 +59,10 @@ def summary(record: Record) -> dict:
     values = {
         "name": record.name, "label": record.meta["label"], "lr": recipe.get("lr"), "seed": recipe.get("seed"),
         "step": int(record.step[-1]), "validation_loss": _last(record.validation_loss),
-        "max_logit": max(row["max_logit"] for row in rows), "peak": float(np.fmax.reduce(record.values["max_logit"], axis=None)),
-        "entropy": min((row.get("entropy", math.nan) for row in rows)), "one_hot": max((row.get("one_hot", math.nan) for row in rows)),
+        "max_logit": float(np.fmax.reduce([row["max_logit"] for row in rows])),
+        "peak": float(np.fmax.reduce(record.values["max_logit"], axis=None)),
+        "entropy": float(np.fmin.reduce([row.get("entropy", math.nan) for row in rows])),
+        "one_hot": float(np.fmax.reduce([row.get("one_hot", math.nan) for row in rows])),
         "ended": record.meta["ended"],
     }  # fmt: skip
     return values
@@ -86,14 +88,9 @@ def _table(columns: Sequence[str], rows: Sequence[dict]) -> str:
     cells = [list(columns), *([_cell(row[name]) for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     texts = {i for i, name in enumerate(columns) if isinstance(rows[0][name], str)}
-    lines = (
-        "  ".join(
-            cell.ljust(width) if i in texts else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    lines = [[cell.ljust(w) if i in texts else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))]
+             for line in cells]  # fmt: skip
+    return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[dict]) -> str:
