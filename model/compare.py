@@ -245,8 +245,12 @@ class Lockstep:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
-    def delta(self, tap: str, select: Sequence[tuple[str, int]] = (), budget: int = 16_384) -> Delta:
-        """One tensor of every side and its difference from A's, selected and pooled by peak."""
+    def delta(self, tap: str, select: Sequence = (), budget: int = 16_384) -> Delta:
+        """One tensor of every side and its difference from A's, selected and pooled by peak.
+
+        `select`: (axis, index) pairs for all sides, or a list of such for each side, where a head reads other KV heads.
+        """
+        each = select if select and isinstance(select, list) else [select] * len(self.sides)
         if not any(tap in taps for taps in self.taps):
             raise UnknownTap(f"no side has a tensor {tap!r}")
         stage = self.stage_of(tap, next(n for n, taps in enumerate(self.taps) if tap in taps))
@@ -262,7 +266,7 @@ class Lockstep:
             watchers: dict[Tap, list] = {}
             view = difference = None
             if here is not None:
-                view = Reduction(here, Request(tap, select=within(here, select), budget=budget))
+                view = Reduction(here, Request(tap, select=within(here, each[n]), budget=budget))
                 watchers[here] = [view]
                 if n == 0:
                     kept = Part(here, dict(view.fixed))

@@ -126,8 +126,8 @@ def test_one_click_shows_where_qk_norm_moves_the_numbers(page, address):
     assert strip.shape == (13, 4) and np.isnan(strip[:2, 0]).all(), "ln1 and q of layer 0 lie above the change"
     assert np.isfinite(strip[2:, 0]).all() and np.isfinite(strip[:, 1:]).all()
     np.testing.assert_allclose(drawn(page, "tensor-A"), logits(None, 0), rtol=1e-4)
-    np.testing.assert_allclose(drawn(page, "tensor-side"), logits("head", 0), rtol=1e-4)
-    np.testing.assert_allclose(drawn(page, "tensor-difference"), logits("head", 0) - logits(None, 0), atol=2e-5)
+    np.testing.assert_allclose(drawn(page, "tensor-B"), logits("head", 0), rtol=1e-4)
+    np.testing.assert_allclose(drawn(page, "delta-B"), logits("head", 0) - logits(None, 0), atol=2e-5)
     expect(page.locator("#next")).to_contain_text("KL(A ‖ B) =")
     expect(page.locator('[data-side="b"]')).to_contain_text("QK-norm off → head")
     page.wait_for_function("document.querySelector('#bs').dataset.late")
@@ -140,15 +140,15 @@ def test_a_cell_opens_its_tensor(page, address):
     assert page.locator("#tensor-title").text_content() == "blocks.2.mlp.hook_pre"
     after(page, lambda: click_cell(page, 1, 0))  # an empty cell: nothing differs there
     assert page.locator("#tensor-title").text_content() == "blocks.0.attn.hook_q · head 0"
-    assert not drawn(page, "tensor-difference").any() and "bit for bit" in page.locator("#tensor-caption").text_content()
+    assert not drawn(page, "delta-B").any() and "bit for bit" in page.locator("#tensor-caption").text_content()
     after(page, lambda: click_cell(page, 3, 3))
     after(page, lambda: page.locator('#stages input[value="pattern"]').check(force=True))
     assert "blocks.3.attn.hook_pattern" in page.locator("#tensor-title").text_content()
     after(page, lambda: page.select_option("#head", "4"))
-    before = (page.locator("#tensor-title").text_content(), drawn(page, "tensor-side"))
+    before = (page.locator("#tensor-title").text_content(), drawn(page, "tensor-B"))
     visit(page, page.url)  # reload: the link holds it all
     assert page.locator("#tensor-title").text_content() == before[0]
-    np.testing.assert_array_equal(drawn(page, "tensor-side"), before[1])
+    np.testing.assert_array_equal(drawn(page, "tensor-B"), before[1])
     after(page, lambda: page.select_option("#layer", "1"))
     after(page, page.go_back)
     assert page.locator("#tensor-title").text_content() == before[0]
@@ -156,7 +156,7 @@ def test_a_cell_opens_its_tensor(page, address):
 
 def test_a_equal_to_b_is_all_zeros(page, address):
     visit(page, f"{address}/compare/?{PROMPT}&quick=own&rows=all")
-    assert np.isnan(drawn(page, "strip-B")).all() and not drawn(page, "tensor-difference")[np.tril_indices(11)].any()
+    assert np.isnan(drawn(page, "strip-B")).all() and not drawn(page, "delta-B")[np.tril_indices(11)].any()
     expect(page.locator("#table")).to_contain_text("nothing differs")
     expect(page.locator("#next")).to_contain_text("KL(A ‖ B) = 0 nats")
     assert page.locator("#identities .broken").count() == 0
@@ -216,7 +216,7 @@ def test_the_view_goes_along_between_the_pages(page, address):
 
 def test_what_cannot_be_compared_is_a_sentence_and_the_view_stays(page, address):
     visit(page, f"{address}/compare/?{PROMPT}")
-    before = drawn(page, "tensor-side")
+    before = drawn(page, "tensor-B")
     page.locator('[data-side="b"]').click()
     page.fill("#edit-layers", "3-9")
     page.locator('#editor button[type="submit"]').click()
@@ -224,7 +224,7 @@ def test_what_cannot_be_compared_is_a_sentence_and_the_view_stays(page, address)
     page.fill("#prompt", "")
     page.locator("#go").click()
     expect(page.locator("#notice.wrong")).to_contain_text("The prompt is empty")
-    np.testing.assert_array_equal(drawn(page, "tensor-side"), before)
+    np.testing.assert_array_equal(drawn(page, "tensor-B"), before)
     visit(page, f"{address}/compare/?quick=own&b_model=gpt2&{PROMPT}&rows=all&layer=1")
     expect(page.locator("#cards-strip")).to_contain_text("hatched: only in A")
 

@@ -23,23 +23,42 @@ NUMBERS = RMS + PEAK + 8  # px that both take beside a label
 
 @dataclass(frozen=True)
 class Sizes:
-    """Heights of a row by what stands in it, and the gap below it; `one_line`: the numbers stand beside the label."""
+    """Heights of a row by what stands in it, and the gap below it; `one_line`: the numbers stand beside the label, in a
+    column of so many px."""
 
     stream: float
     wide: float
-    narrow: float  # three lines: the label and a line for each number
+    narrow: float  # the label and a line for each number
     empty: float  # a slot with nothing in it
     gap: float
     one_line: bool
+    numbers: float = NUMBERS
 
 
 EASY, DENSE = Sizes(22, 31, 46, 31, 7, False), Sizes(20, 24, 42, 20, 6, True)
+ONE = 78  # px of one number or of "other shape"
+BESIDE = Sizes(20, 24, 34, 24, 7, True, ONE)  # of two blocks side by side: one number a node
 
 
 def draw(nodes: Sequence[Node], lying: bool = False) -> str:
     """The SVG of a block; `lying` runs left to right with the stream on top, else top to bottom with the stream at the left."""
     sizes = EASY if lying or _height(nodes, EASY) <= FITS else DENSE
-    places = _lying(nodes) if lying else _standing(nodes, sizes)
+    return _drawn(nodes, _lying(nodes) if lying else _standing(nodes, sizes), sizes, lying)
+
+
+def draw_beside(nodes: Sequence[Node], gaps: Sequence[Node], heights: Sequence[float]) -> str:
+    """A standing block whose rows have these heights, so that it lines up with another; `gaps`: what only the other one has."""
+    places = _standing([*nodes, *gaps], BESIDE, heights)
+    return _drawn(nodes, places, BESIDE, False, [_gap(node, places[node.id]) for node in gaps])
+
+
+def heights_beside(*blocks: Sequence[Node]) -> list[float]:
+    """Of every row, so that the nodes of all blocks fit."""
+    tall = [_heights(nodes, BESIDE) for nodes in blocks]
+    return [max((own[row] for own in tall if row < len(own)), default=0.0) for row in range(max(map(len, tall)))]
+
+
+def _drawn(nodes: Sequence[Node], places: dict[str, Place], sizes: Sizes, lying: bool, under: Sequence[str] = ()) -> str:
     rows = {node.id: node.row for node in nodes}
     grid = Grid(places, rows, SPINE, GUTTER + lying, 7 if lying else sizes.gap / 2, anywhere=not lying)
     end = max(place.end for place in places.values()) + (6 if lying else 2)
@@ -60,7 +79,7 @@ def draw(nodes: Sequence[Node], lying: bool = False) -> str:
     width, height = (end, TOP + TALL + 2) if lying else (LEFT + WIDE + 2, end)
     return (
         f'<svg class="block-svg {kind}" viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}" '
-        f'role="group" aria-label="The block, node by node">{"".join(wires + marks + boxes)}</svg>'
+        f'role="group" aria-label="The block, node by node">{"".join([*under, *wires, *marks, *boxes])}</svg>'
     )
 
 
@@ -77,7 +96,7 @@ def _tall(node: Node, sizes: Sizes) -> float:
         return sizes.stream
     if node.off:
         return sizes.empty
-    return sizes.narrow if _narrow(node) else sizes.wide if not sizes.one_line or _beside(node) else EASY.wide - 1
+    return sizes.narrow if _narrow(node) else sizes.wide if not sizes.one_line or _beside(node, sizes) else EASY.wide - 1
 
 
 def _height(nodes: Sequence[Node], sizes: Sizes) -> float:
@@ -85,8 +104,8 @@ def _height(nodes: Sequence[Node], sizes: Sizes) -> float:
     return sum(heights) + len(heights) * sizes.gap
 
 
-def _standing(nodes: Sequence[Node], sizes: Sizes) -> dict[str, Place]:
-    heights = _heights(nodes, sizes)
+def _standing(nodes: Sequence[Node], sizes: Sizes, heights: Sequence[float] = ()) -> dict[str, Place]:
+    heights = heights or _heights(nodes, sizes)
     starts = [2 + sum(heights[:row]) + row * sizes.gap for row in range(len(heights))]
     places = {}
     for node in nodes:
@@ -119,9 +138,10 @@ def _third(node: Node) -> bool:
     return node.lanes[1] - node.lanes[0] <= 4
 
 
-def _beside(node: Node) -> bool:
+def _beside(node: Node, sizes: Sizes) -> bool:
     """Whether the numbers fit beside the label."""
-    return node.lanes == ALL and 16 + len(node.label) * LETTER + NUMBERS < WIDE
+    wide = WIDE * (node.lanes[1] - node.lanes[0]) / LANES if sizes is BESIDE else WIDE * (node.lanes == ALL)
+    return 16 + len(node.label) * LETTER + sizes.numbers < wide
 
 
 def _xy(point: tuple[float, float], lying: bool) -> tuple[float, float]:
@@ -180,12 +200,21 @@ def _node(node: Node, place: Place, lying: bool, sizes: Sizes) -> str:
     )
 
 
+def _gap(node: Node, place: Place) -> str:
+    """Where the other block has a node and this one has none."""
+    box = f'x="{place.near:g}" y="{place.start:g}" width="{place.far - place.near:g}" height="{place.end - place.start:g}"'
+    return f'<g class="gap"><title>{escape(node.label)}: not in this block</title><rect {box} rx="7"/></g>'
+
+
 def _words(node: Node, box: tuple[float, float, float, float], lying: bool, sizes: Sizes) -> dict[str, tuple[float, float]]:
     """Where the label and the two numbers begin."""
     x, y, w, h = box
     left = (LEFT if node.spine and not lying else x) + 8
     if lying:
         return {"label": (left, y + 13), "rms": (left, y + 25), "max": (left, y + 36)}
+    if sizes is BESIDE and (node.stream or node.off or _beside(node, sizes)):
+        base = y + h / 2 + 4
+        return {"label": (left, base), "rms": (x + w - ONE, base), "max": (x + w, base)}
     if node.stream:  # one line: the stream is no box
         base = y + (14 if sizes.one_line else 15)
         return {"label": (left, base), "rms": (left + 78, base), "max": (left + 78 + RMS + 3, base)}
@@ -193,7 +222,7 @@ def _words(node: Node, box: tuple[float, float, float, float], lying: bool, size
         line = 11 if not sizes.one_line else 10.5
         left -= 2 if _third(node) else 0
         return {"label": (left, y + 13), "rms": (left, y + 13.5 + line), "max": (left, y + 13.5 + 2 * line)}
-    if node.off or (sizes.one_line and _beside(node)):
+    if node.off or (sizes.one_line and _beside(node, sizes)):
         base, right = y + h / 2 + (4 if node.off else 2.5), x + w - 8
         return {"label": (left, base), "rms": (right - PEAK - RMS, base), "max": (right - PEAK, base)}
     tall = sizes.wide if not sizes.one_line else EASY.wide - 1

@@ -17,46 +17,52 @@ LATER = {"light": ("#23845a", "#8348ad"), "dark": ("#5cc792", "#c594ee")}  # the
 
 @dataclass(frozen=True)
 class Leaf:
-    """One picture: values [rows, columns] or [entries], what is masked, and whether it is a difference."""
+    """One picture: values [rows, columns] or [entries], what is masked, its axes (tokens down), whether it is a difference."""
 
     title: str
     values: np.ndarray
     masked: np.ndarray | None
+    axes: tuple[Axis, ...]
     difference: bool = False
 
 
-def maps(
-    leaves: list[Leaf], rows: Axis, columns: Axis, kind: str, theme: Theme, *, log: bool, revision: str
-) -> list[tuple[go.Figure, str]]:
-    """A figure a leaf and what its colours say. `kind`: signed, probability or positive, of the sides."""
-    plain = [leaf.values for leaf in leaves if not leaf.difference]
-    together = np.concatenate([values.ravel() for values in plain])
+def shade(theme: Theme, side: int) -> str:
+    """The colour of A, B, C, D."""
+    return (theme.a, theme.b, *LATER[theme.name])[side]
+
+
+def maps(leaves: list[Leaf], kind: str, theme: Theme, *, log: bool, revision: str) -> list[tuple[go.Figure, str]]:
+    """A figure a leaf and what its colours say; sides share one range, differences another. `kind`: of the sides, signed,
+    probability or positive."""
+    sides, changes = ([leaf.values.ravel() for leaf in leaves if leaf.difference is which] for which in (False, True))
+    together = np.concatenate(sides)
     shared = {
         "signed": lambda: colours.signed(together, theme, log),
         "probability": lambda: colours.probability(theme, log),
     }.get(kind, lambda: colours.sequential(together, theme, log))()
-    square = rows.name == "query" and columns.name == "key"
+    apart = colours.signed(np.concatenate(changes), theme, log) if changes else shared
     found = []
     for leaf in leaves:
-        colour = colours.signed(leaf.values, theme, log) if leaf.difference else shared
+        rows, columns = leaf.axes
+        colour = apart if leaf.difference else shared
         drawn = matrix(
-            leaf.values, rows, columns, colour, theme, revision=f"{revision}:{leaf.title}", masked=leaf.masked, inset=square,
-            unit=leaf.title, height=TALL,
+            leaf.values, rows, columns, colour, theme, revision=f"{revision}:{leaf.title}", masked=leaf.masked,
+            inset=rows.name == "query" and columns.name == "key", unit=leaf.title, height=TALL,
         )  # fmt: skip
         found.append((drawn, colour.note))
     return found
 
 
-def curves(leaves: list[Leaf], side: Axis, theme: Theme, *, revision: str) -> list[tuple[go.Figure, str]]:
-    """Vectors: the sides over each other, and the difference beside it."""
-    shades = [theme.a, theme.b, *LATER[theme.name]]
+def curves(leaves: list[Leaf], theme: Theme, *, revision: str) -> list[tuple[go.Figure, str]]:
+    """Vectors: the sides over each other, and each difference beside them."""
     over = [leaf for leaf in leaves if not leaf.difference]
-    series = [Series(leaf.title, leaf.values, shades["ABCD".index(leaf.title)]) for leaf in over]
-    found = [(stack([Panel("", series)], side, theme, revision=revision, height=260, legend=True), "")]
+    longest = max((leaf.axes[0] for leaf in over), key=lambda axis: axis.ends[1])
+    series = [Series(leaf.title, leaf.values, shade(theme, "ABCD".index(leaf.title)), at=leaf.axes[0].centres) for leaf in over]
+    found = [(stack([Panel("", series)], longest, theme, revision=revision, height=260, legend=True), "")]
     for leaf in leaves:
         if leaf.difference:
             bars = Panel("", [Series(leaf.title, leaf.values, theme.faint, "bar")])
-            found.append((stack([bars], side, theme, revision=f"{revision}:d", height=260), ""))
+            found.append((stack([bars], leaf.axes[0], theme, revision=f"{revision}:{leaf.title}", height=260), ""))
     return found
 
 
@@ -64,12 +70,11 @@ def losses(
     loss: np.ndarray, kl: np.ndarray | None, letters: str, pieces: list[str], theme: Theme, *, revision: str
 ) -> go.Figure:
     """loss [side, pos - 1] and kl [side, pos] in nats, over the tokens of the prompt."""
-    shades = [theme.a, theme.b, *LATER[theme.name]]
     n = len(pieces)
     at = np.arange(1, n)
-    panels = [Panel("loss of each token, nats", [Series(c, loss[i], shades[i], at=at) for i, c in enumerate(letters)])]
+    panels = [Panel("loss of each token, nats", [Series(c, loss[i], shade(theme, i), at=at) for i, c in enumerate(letters)])]
     if kl is not None:
-        after = [Series(f"KL(A‖{c})", kl[i], shades[i], keyed=False) for i, c in enumerate(letters) if i]
+        after = [Series(f"KL(A‖{c})", kl[i], shade(theme, i), keyed=False) for i, c in enumerate(letters) if i]
         panels.append(Panel("KL of the prediction after each token, nats", after, share=0.7))
     side = labels.token_axis("token", pieces, most=labels.TICKS_ACROSS)
     return stack(panels, side, theme, revision=revision, height=300, legend=True)

@@ -12,8 +12,9 @@ from viz.nodes.card import short
 from viz.pages import compare_words as words
 from viz.pages.answers import describe, plain
 from viz.pages.compare_done import Done, fit
-from viz.pages.compare_pictures import late_card, strip_card, strip_rows, tensor_cards
+from viz.pages.compare_pictures import late_card, strip_card, strip_rows
 from viz.pages.compare_sides import about
+from viz.pages.compare_tensor import tensor_cards
 from viz.store import Store
 from viz.theme import Theme
 

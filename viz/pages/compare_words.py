@@ -1,19 +1,19 @@
 """The words and tables of a comparison: next tokens, what changed, identities on both sides, the blocks node by node."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
+from model.block import BlockConfig
 from model.compare import CHANGED, ONLY_A, ONLY_B, SHAPE, Cell
 from model.counting import count_config
 from viz.compare_state import CompareState
-from viz.nodes import qk
-from viz.nodes.card import Scene
-from viz.pages.answers import block_drawings, block_nodes
+from viz.pages.blocks import block_nodes
 from viz.pages.compare_done import Done
+from viz.pages.compare_tensor import bound
 from viz.pages.quick import QUICK
-from viz.state import UiState
+from viz.pairs import draw_pair
 from viz.theme import Theme, number
 
 
@@ -47,7 +47,7 @@ def table(done: Done) -> dict:
     )
     rows = [
         [f"largest |logit|{layers}", *(number(x) for x in (a, *others))],
-        ["parameters", f"{first:,}", *(f"{c.parameters - first:+,}" for c in counts[1:])],
+        ["parameters", f"{first:,}", *(f"{c.parameters - first:+,}".replace("-", "−") for c in counts[1:])],
         ["KV cache / token", *(_bytes(c.kv_bytes_per_token(lm.dtype.itemsize)) for c, lm in zip(counts, lms, strict=True))],
         ["layers × width", *(f"{lm.config.n_layers} × {lm.config.d_model}" for lm in lms)],
     ]
@@ -94,22 +94,21 @@ def identities(done: Done, state: CompareState, theme: Theme) -> list[dict]:
 
 
 def _bound(done: Done, side: int, n: int, state: CompareState, theme: Theme) -> list[dict]:
+    """Whether every head's logits of this layer stay under the largest of their bounds."""
     lm = done.lms[side]
-    if state.layer >= lm.config.n_layers:
-        return []
-    scene = Scene.of(lm, done.lock.ids[side][0].tolist(), UiState(layer=state.layer, head=state.head), theme)
     cell = done.lock.cells[n - 1].get(f"blocks.{state.layer}.attn.hook_logits")
-    if cell is None or not qk.bounded(scene):
+    heads = range(lm.config.blocks[state.layer].attn.n_heads) if state.layer < lm.config.n_layers else ()
+    found = [bound(done, side, replace(state, head=head, stage="scaled"), theme) for head in heads]
+    if cell is None or not found or None in found:
         return []
-    bound = float(np.max(qk.bounds(scene, qk.gains(scene, scene.attn.qk_norm_over))[0]))
+    highest, formula = max(found)
     peak = cell.peak[0 if side == 0 else 1]
-    name = f"{done.letters[side]} logits under the bound {number(bound)}"
     return [
         {
-            "name": name,
-            "holds": bool(peak <= bound * (1 + 1e-4)),
+            "name": f"{done.letters[side]} logits under the bound {number(highest)}",
+            "holds": bool(peak <= highest * (1 + 1e-4)),
             "value": f"max {number(peak)}",
-            "note": "max|g_q| · max|g_k| · √d_head",
+            "note": formula,
         }
     ]
 
@@ -118,20 +117,30 @@ def _residual(x: float) -> str:
     return "0" if x == 0 else "—" if x != x else f"{x:.0e}".replace("e-0", "e-")
 
 
+@lru_cache(maxsize=64)
+def _pair(a: BlockConfig, b: BlockConfig) -> tuple[str, str]:
+    return draw_pair(block_nodes(a), block_nodes(b))
+
+
 def diagrams(done: Done, state: CompareState) -> list[dict]:
-    """The block of both sides at the chosen layer; each node says how far its tensor moved, or that it stands alone."""
+    """The block of both sides at the chosen layer, row by row; each node says how far it moved, or that it stands alone."""
     n, told = done.nth(state), []
-    cells = done.lock.cells[n - 1]
-    for side in (0, n):
-        config = done.lms[side].config
-        if state.layer >= config.n_layers:
+    cells, here = done.lock.cells[n - 1], f"blocks.{state.layer}."
+    blocks = {side: done.lms[side].config.blocks[state.layer : state.layer + 1] for side in (0, n)}
+    there = [found[0] for found in blocks.values() if found]
+    drawn = _pair(there[0], there[-1])
+    for side, found in blocks.items():
+        letter = done.letters[side]
+        if not found:
+            depth = done.lms[side].config.n_layers
+            told.append({"letter": letter, "missing": f"{letter} has {depth} layers and none of this number"})
             continue
-        block = config.blocks[state.layer]
         nodes = {}
-        for node in block_nodes(block):
-            found = [cells[f"blocks.{state.layer}.{tap}"] for tap in node.taps if f"blocks.{state.layer}.{tap}" in cells]
-            nodes[node.id] = {"taps": node.shown or node.taps, **_moved(found, done.letters[side])}
-        told.append({"letter": done.letters[side], "block": block_drawings(block), "nodes": nodes})
+        for node in block_nodes(found[0]):
+            met = [cells[here + tap] for tap in node.taps if here + tap in cells]
+            moved = {"kind": "same", "words": ""} if node.off else _moved(met, letter)
+            nodes[node.id] = {"taps": node.shown or node.taps, **moved}
+        told.append({"letter": letter, "svg": drawn[side > 0], "nodes": nodes})
     return told
 
 

@@ -127,6 +127,7 @@ function show(answer) {
   showDiagrams(answer.diagrams);
   const of = (role) => answer.cards.filter((card) => card.role === role);
   at("cards-strip").classList.toggle("many", of("strip").length > 1);
+  at("cards-tensor").dataset.sides = answer.sides.length;
   const jobs = [draw("cards-strip", of("strip"), answer.token), draw("cards-tensor", of("tensor"), answer.token)];
   if (answer.late.length) jobs.push(draw("cards-late", answer.late, answer.token).then(() => (at("bs").dataset.late = String(answer.token))));
   else if (old && (old.state.prompt !== state.prompt || JSON.stringify(old.sides) !== JSON.stringify(answer.sides))) at("cards-late").replaceChildren();
@@ -271,17 +272,26 @@ function showDiagrams(diagrams) {
     ...diagrams.map((one) => {
       const box = make("div", "of-" + one.letter.toLowerCase());
       box.append(make("h3", "", one.letter));
+      if (one.missing) {
+        box.append(make("p", "grey", one.missing));
+        return box;
+      }
       const drawing = make("div");
-      drawing.innerHTML = one.block.standing; // made by Python from our own module names, escaped there
+      drawing.innerHTML = one.svg; // made by Python from our own module names, escaped there
       for (const node of drawing.querySelectorAll("[data-node]")) {
         const told = one.nodes[node.dataset.node];
         if (!told) continue;
         node.classList.add(told.kind);
+        node.classList.toggle("chosen", told.taps.includes(state.tap));
         if (!node.classList.contains("off")) node.querySelector(".rms").textContent = told.words;
         node.setAttribute("aria-label", node.querySelector(".label").textContent + ", " + told.words);
         const pick = () => told.taps.length && change({ tap: told.taps.at(-1) });
         node.addEventListener("click", pick);
-        node.addEventListener("keydown", (event) => event.key === "Enter" && pick());
+        node.addEventListener("keydown", (event) => {
+          if (event.key !== "Enter" && event.key !== " ") return;
+          event.preventDefault();
+          pick();
+        });
       }
       box.append(drawing);
       return box;
