@@ -19,6 +19,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps ...")
     parser.add_argument("--dtype", default=None, help="fp32, bf16 or fp16; default: what suits the device")
+    parser.add_argument("--memory", default=None, help="weights kept in memory, such as 4GB; a larger model streams through")
     parser.add_argument("--max-tokens", type=int, default=1024, help="the longest prompt that is run")
     return parser.parse_args(argv)
 
@@ -46,13 +47,13 @@ def shelved(asked: Iterable[str], presets: Iterable[str] = ()) -> Shelved:
     return Shelved(named, first, {RANDOM: random} if random else {})
 
 
-def build(models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024):
+def build(models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024, memory=None):
     """The whole web app (FastAPI). `models`: sources, beside which the shipped models and small presets stand; or just
     name -> source."""
     from model import PRESETS, load
     from viz.shelf import Shelf
 
-    opener = partial(load, device=device, dtype=dtype)
+    opener = partial(load, device=device, dtype=dtype, memory=memory)
     if isinstance(models, Mapping):
         return web(Shelf(models, opener, max_tokens=max_tokens))
     found = shelved(models, [name for name in PRESETS if name.startswith("tiny-")])
@@ -88,7 +89,7 @@ def main(argv: list[str] | None = None) -> None:
     from model.errors import BlockscopeError
 
     try:
-        app = build(asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens)
+        app = build(asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens, memory=asked.memory)
     except BlockscopeError as error:
         raise SystemExit(f"app.py: {error}") from None
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)

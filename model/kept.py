@@ -31,6 +31,9 @@ class ByteLRU:
             while self.nbytes > self.limit:
                 self._drop(next(iter(self._items)))
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._items
+
     def __len__(self) -> int:
         return len(self._items)
 

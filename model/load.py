@@ -7,6 +7,7 @@ import torch
 from model.checkpoints.huggingface import open_folder
 from model.errors import BlockscopeError
 from model.lm import Decoder
+from model.memory import Bound, bound
 from model.presets import PRESETS, meant
 from model.run import LM
 from model.tokens import Tokenizer, byte_tokenizer_json
@@ -40,25 +41,35 @@ def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: to
     raise BlockscopeError(f"dtype must be one of {', '.join(DTYPES)}, got {dtype!r}")
 
 
-def load(source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0) -> LM:
-    """A Hugging Face folder, whose weights are read when a layer is first needed, or a preset with random weights by `seed`."""
+def load(
+    source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0,
+    memory: int | str | None = None,
+) -> LM:  # fmt: skip
+    """A Hugging Face folder, whose weights are read when a layer is first needed, or a preset with random weights by `seed`.
+
+    `memory`: bytes of weights that stay in memory, such as "4GB"; a larger model streams through. None: half of what is free.
+    """
     device = pick_device(device)
     if str(source) in PRESETS:
-        return _random(str(source), PRESETS[str(source)], device, pick_dtype(dtype, device, torch.bfloat16), seed)
+        config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
+        return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
     path = Path(source).expanduser()
     if not path.exists():
         raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {meant(str(source))}")
     checkpoint = open_folder(path)
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
+    limit = bound(memory, checkpoint.config, device, dtype)
     return LM(
-        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), device, dtype), name=checkpoint.name,
-        source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
+        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), device, dtype, bound=limit),
+        name=checkpoint.name, source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
     )  # fmt: skip
 
 
-def _random(name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int) -> LM:
+def _random(
+    name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int, limit: Bound | None
+) -> LM:  # fmt: skip
     residual_scale = (2 * config.n_layers) ** -0.5
-    store = WeightStore(lambda parameter, shape: seeded(parameter, shape, seed, residual_scale), device, dtype)
+    store = WeightStore(lambda parameter, shape: seeded(parameter, shape, seed, residual_scale), device, dtype, bound=limit)
     report = [f"random weights, seed {seed}: nothing here was trained", "tokens are bytes: a preset has no tokenizer"]
     return LM(config, store, name=name, source=name, tokenizer=Tokenizer.from_json(byte_tokenizer_json()), report=report)

@@ -13,14 +13,14 @@ class KVCache:
 
     def __init__(self):
         self.length = 0  # tokens read by finished passes: where the next pass must start
-        self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # by the tap of z, which every filled copy of a module shares
 
     def extend(self, attention: nn.Module, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """k, v of the new tokens [batch, pos, kv_head, d_head] -> of every token so far [batch, key_pos, kv_head, d_head]."""
-        if attention in self._kept:
-            past_k, past_v = self._kept[attention]
+        if attention.hook_z in self._kept:
+            past_k, past_v = self._kept[attention.hook_z]
             k, v = torch.cat([past_k, k], dim=1), torch.cat([past_v, v], dim=1)
-        self._kept[attention] = k, v
+        self._kept[attention.hook_z] = k, v
         return k, v
 
     @property

@@ -17,6 +17,7 @@ from model.lm import Decoder
 from model.place import KVCache, Place
 from model.presets import PRESETS
 from model.reduce import reduction
+from model.stages import Ahead, Stages
 from model.surgery import change, read
 from model.taps import Collect, Recorder, Tap, recording, require_fired, select, taps_of
 from model.text import Text
@@ -59,10 +60,11 @@ class LM(Text):
         with torch.device("meta"):
             self.net = config.build()
         self.net.eval()
+        self.stages = Stages(self.net, store)
         self._taps = taps_of(self.net)
         self._memory, self._which = memory, which
         if original is None:
-            self._residuals = ByteLRU(memory // 2)  # key -> {stage: residual stream entering it [1, pos, d_model]}
+            self._residuals = ByteLRU(memory // 2)  # (key, stage) -> residual stream entering it [1, pos, d_model]
             self._views = ByteLRU(memory // 2)  # (key, request) -> View
         else:  # variants live in the memory of their original
             self._residuals, self._views = original._residuals, original._views
@@ -103,21 +105,13 @@ class LM(Text):
 
     def block(self, layer: int) -> nn.Module:
         """One block with its weights in place; it also runs alone, on any hidden states [batch, pos, d_model]."""
-        return self.store.ready(self.net.blocks[layer], f"blocks.{layer}")
+        block = self.store.ready(self.net.blocks[layer], f"blocks.{layer}")
+        self.store.lane.meet(block.parameters())
+        return block
 
-    def step(self, stage: int, x: Tensor, place: Place) -> Tensor:
+    def step(self, stage: int, x: Tensor, place: Place, block: nn.Module | None = None) -> Tensor:
         """Run one stage: -1 takes tokens [batch, pos], the others the residual stream entering them [batch, pos, d_model]."""
-        net, ready = self.net, self.store.ready
-        with torch.no_grad():
-            if stage == -1:
-                ready(net.embed, "embed")
-                ready(net.positions, "positions")
-                return net.start(x, place)
-            if stage < self.last_stage:
-                return self.block(stage)(x, place)
-            ready(net.ln_final, "ln_final")
-            ready(net.unembed, "unembed", {"unembed.weight": "embed.weight"} if self.config.tied else {})
-            return net.finish(x)
+        return self.stages.run(stage, x, place, block)
 
     def walk(
         self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None
@@ -138,28 +132,31 @@ class LM(Text):
                 watchers.setdefault(self._tap(name), []).append(watch)
         measure = None
         if checking is not None and self._views.get((key, checking)) is None:
-            measure = Checking(self.block(checking))
+            measure = Checking(self.net.blocks[checking])
             for tap, watching in measure.watchers.items():
                 watchers.setdefault(tap, []).extend(watching)
-        entering = self._residuals.get(key) or {}
-        steps = self._steps({self.stage_of(r.tap) for r in missing} | ({checking} if measure else set()), entering)
-        place, recorder = Place.of(ids), Recorder(watchers)
-        for done, stage in enumerate(steps, 1):
-            x = ids if stage == -1 else entering[stage]
-            with recording(recorder):  # set and reset within one step: a generator may go on in another thread
-                x = self.step(stage, x, place)
-            if stage < self.last_stage:
-                entering = {**entering, stage + 1: x}
-            yield Progress(done, len(steps), {-1: "embedding", self.last_stage: "logits"}.get(stage, f"layer {stage}"))
-        if steps:
-            entering = {**(self._residuals.get(key) or {}), **entering}  # another visitor may have got further meanwhile
-            self._residuals.put(key, entering, sum(x.nbytes for x in entering.values()))
+        steps, starts = self._plan(key, {self.stage_of(r.tap) for r in missing} | ({checking} if measure else set()))
+        place, recorder, x = Place.of(ids), Recorder(watchers), ids
+        with Ahead(self.stages) as ahead:
+            for done, stage in enumerate(steps):
+                if not self.stages.held(stage):
+                    yield Progress(done, len(steps), f"reading {self._words(stage)}")
+                block = ahead.take(stage)
+                ahead.begin(steps[done + 1 : done + 2])
+                x = starts.get(stage, x)
+                with recording(recorder):  # set and reset within one step: a generator may go on in another thread
+                    x = self.step(stage, x, place, block)
+                if measure is not None and stage == checking:
+                    measure.block = block
+                    self._views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
+                    measure = None
+                del block  # or it would stay while the one after the next is read
+                self._keep(key, stage + 1, x)
+                yield Progress(done + 1, len(steps), self._words(stage))
         require_fired(recorder, {r.tap: self._tap(r.tap) for r in missing})
         for request, watch in pending.items():
             answers[request] = view = watch.view()
             self._views.put((key, request), view, view.nbytes + 1024)
-        if measure is not None:
-            self._views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
         return [answers[request] for request in requests]
 
     def _key(self, ids: Tensor) -> tuple:
@@ -169,11 +166,29 @@ class LM(Text):
     def _tap(self, name: str):
         return self._taps[name] if name in self._taps else select(self.net, [name])[name]
 
-    def _steps(self, needed: set[int], entering: Mapping[int, Tensor]) -> list[int]:
-        """The stages to run, in order: those needed, and those whose output is the missing input of a later one."""
-        last = max(needed, default=-2)
-        have = set(entering)
-        return [s for s in range(-1, last + 1) if s in needed or (s < last and s + 1 not in have)]
+    def _words(self, stage: int) -> str:
+        return {-1: "embedding", self.last_stage: "logits"}.get(stage, f"layer {stage}")
+
+    def _plan(self, key: tuple, needed: set[int]) -> tuple[list[int], dict[int, Tensor]]:
+        """The stages to run, in order: those needed, and before each those that lead to it from the nearest kept residual.
+        Beside them the residuals from which they start."""
+        have = {stage for stage in range(self.last_stage + 1) if (key, stage) in self._residuals}
+        while True:
+            steps = set(needed)
+            for stage in range(max(needed, default=-1), -1, -1):
+                if stage in steps and stage not in have:
+                    steps.add(stage - 1)
+            first = [stage for stage in steps if stage > -1 and stage - 1 not in steps]
+            starts = {stage: self._residuals.get((key, stage)) for stage in first}
+            if not (gone := {stage for stage, x in starts.items() if x is None}):  # another visitor's run drove it out
+                return sorted(steps), starts
+            have -= gone
+
+    def _keep(self, key: tuple, stage: int, x: Tensor) -> None:
+        """Every residual of a run that fits in memory, of a longer one each so many layers."""
+        every = -(-(self.last_stage + 1) * x.nbytes // max(self._residuals.limit, 1))
+        if stage <= self.last_stage and (stage % every == 0 or stage == self.last_stage):
+            self._residuals.put((key, stage), x, x.nbytes)
 
     def views(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None) -> list[View]:
         """Reduced at the tap, in the order asked; results and residuals are remembered per prompt."""
@@ -191,21 +206,29 @@ class LM(Text):
                 f"{amount(limit, 'B')}: name fewer taps, shorten the prompt, use views(), or pass limit="
             )
         keep = {name: Collect(tap) for name, tap in chosen.items()}
-        place, x = Place.of(ids), ids
-        with recording(Recorder({chosen[name]: [collect] for name, collect in keep.items()})) as recorder:
-            for stage in range(-1, max(map(self.stage_of, chosen)) + 1):
-                x = self.step(stage, x, place)
+        recorder = Recorder({chosen[name]: [collect] for name, collect in keep.items()})
+        with recording(recorder):
+            self._through(ids, Place.of(ids), max(map(self.stage_of, chosen)))
         require_fired(recorder, chosen)
         return {name: collect.value for name, collect in keep.items()}
 
     def forward(self, tokens: Sequence[int] | Tensor, cache: KVCache | None = None) -> Tensor:
         """Logits [batch, pos, d_vocab] with nobody listening; with a cache, `tokens` continue what it holds."""
-        x = ids = self.checked(tokens)
+        ids = self.checked(tokens)
         place = Place.of(ids, cache)
-        for stage in range(-1, self.last_stage + 1):
-            x = self.step(stage, x, place)
+        x = self._through(ids, place, self.last_stage)
         if cache is not None:
             cache.length = place.length
+        return x
+
+    def _through(self, x: Tensor, place: Place, last: int) -> Tensor:
+        """Tokens [batch, pos] through every stage up to `last`."""
+        with Ahead(self.stages) as ahead:
+            for stage in range(-1, last + 1):
+                block = ahead.take(stage)
+                ahead.begin(range(stage + 1, min(stage + 2, last + 1)))
+                x = self.step(stage, x, place, block)
+                del block
         return x
 
     def generate(self, tokens: Sequence[int], count: int) -> list[int]:
@@ -233,13 +256,14 @@ class LM(Text):
 
     def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
         """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
-        key = self._key(self.checked(tokens)[:1])
-        if stage not in (self._residuals.get(key) or {}):
-            self.views(tokens, [Request(f"blocks.{stage - 1}.hook_resid_post" if stage else "hook_embed", "stats")])
-        entering = self._residuals.get(key)
-        if entering is None or stage not in entering:
-            raise TooLarge(f"the residuals of this prompt do not fit the {amount(self._memory // 2, 'B')} kept per model")
-        return entering[stage]
+        ids = self.checked(tokens)[:1]
+        key, place = self._key(ids), Place.of(ids)
+        steps, starts = self._plan(key, {stage})
+        x = starts.get(stage, ids)
+        for step in steps[:-1]:  # the last is the stage itself
+            x = self.step(step, starts.get(step, x), place)
+            self._keep(key, step + 1, x)
+        return x
 
     def identities(self, tokens: Sequence[int] | Tensor, layer: int) -> list[Identity]:
         """The equations of the block of `layer`, measured on this prompt."""

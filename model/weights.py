@@ -1,17 +1,26 @@
 """Where parameters get their values: random ones from their own names, or a checkpoint, read when first needed.
 
-A module tree is built on the meta device, which allocates nothing; `WeightStore.ready(module)` fills one part of it.
-Every model that shares a store shares its tensors, so a variant of a model costs only what it adds.
+A module tree is built on the meta device, which allocates nothing; `WeightStore.ready(module)` gives one part of it filled.
+Every model that shares a store shares its tensors, so a variant of a model costs only what it adds. A store may be bounded:
+then a model of any size runs, a block at a time.
 """
 
+import copy
 import hashlib
 import math
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
+
+from model.buffers import Buffers
+from model.lane import lane
+from model.memory import Bound
+from model.pages import drop, mapped
+from model.taps import Tap
 
 NO_ALIAS: Mapping[str, str] = MappingProxyType({})
 
@@ -40,14 +49,21 @@ def seeded(name: str, shape: tuple[int, ...], seed: int = 0, residual_scale: flo
 
 
 class WeightStore:
-    """Tensors by parameter name, made by `source` on first use, placed on one device in one dtype, and kept."""
+    """Tensors by parameter name, made by `source` on first use, placed on one device in one dtype, and kept.
+
+    With a `bound` those that were used last are kept, as many as it allows; what went is read again when it is needed. A module
+    that is in use keeps its weights for as long as somebody holds it.
+    """
 
     def __init__(
-        self, source: Source, device: torch.device, dtype: torch.dtype,
-        parent: "WeightStore | None" = None, invented: frozenset[str] = frozenset(),
+        self, source: Source, device: torch.device, dtype: torch.dtype, parent: "WeightStore | None" = None,
+        invented: frozenset[str] = frozenset(), bound: Bound | None = None,
     ):  # fmt: skip
         self.source, self.device, self.dtype, self.parent, self.invented = source, device, dtype, parent, invented
-        self._kept: dict[tuple[str, tuple[int, ...]], nn.Parameter] = {}
+        self.bound = bound
+        self.lane = parent.lane if parent else lane(device, Buffers(bound.block if bound else 0))
+        self.nbytes = 0  # of the weights kept
+        self._kept: OrderedDict[tuple[str, tuple[int, ...]], nn.Parameter] = OrderedDict()
         self._lock = threading.RLock()
 
     def get(self, name: str, shape: tuple[int, ...]) -> nn.Parameter:
@@ -56,15 +72,45 @@ class WeightStore:
         with self._lock:
             if (name, shape) not in self._kept:
                 dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
-                value = self.source(name, shape).to(self.device, dtype)
+                self._make_room(dtype.itemsize * math.prod(shape))
+                value = self.lane.send(self.source(name, shape), dtype)
                 self._kept[name, shape] = nn.Parameter(value, requires_grad=False)
+                self.nbytes += value.nbytes
+            self._kept.move_to_end((name, shape))
             return self._kept[name, shape]
 
+    def holds(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether `get` answers without reading."""
+        if self.parent is not None and name not in self.invented:
+            return self.parent.holds(name, shape)
+        return (name, shape) in self._kept
+
+    def stored(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """The parameter as it lies in its file, mapped and not copied; None where it is kept, or in no file."""
+        if self.parent is not None and name not in self.invented:
+            return self.parent.stored(name, shape)
+        with self._lock:
+            if (name, shape) in self._kept:
+                return None
+            value = self.source(name, shape)
+        return value if mapped(value) else None
+
+    def _make_room(self, size: int) -> None:
+        """Those unused for longest go, so that their memory can take what comes."""
+        while self.bound is not None and self._kept and self.nbytes + size > self.bound.kept:
+            _, gone = self._kept.popitem(last=False)
+            self.nbytes -= gone.nbytes
+            if mapped(gone):
+                drop(gone)
+
     def ready(self, module: nn.Module, prefix: str, alias: Mapping[str, str] = NO_ALIAS) -> nn.Module:
-        """Fill every parameter below `module`, whose path in the model is `prefix`, that still lies on the meta device.
+        """`module`, whose path in the model is `prefix`, with every parameter in place. Without a bound it is filled where it
+        stands, for good; with one a copy is filled that shares the taps, and whose weights may leave when it is let go.
 
         `alias`: parameters that are another one under a second name (a tied unembedding).
         """
+        if self.bounded:
+            return self._copy(module, prefix, alias)
         with self._lock:
             for path, part in module.named_modules(prefix=prefix):
                 for leaf, parameter in part._parameters.items():
@@ -73,6 +119,21 @@ class WeightStore:
                         part._parameters[leaf] = self.get(alias.get(name, name), tuple(parameter.shape))
         return module
 
+    @property
+    def bounded(self) -> bool:
+        return (self.parent or self).bound is not None
+
+    def _copy(self, module: nn.Module, path: str, alias: Mapping[str, str]) -> nn.Module:
+        if isinstance(module, Tap):
+            return module
+        twin = copy.copy(module)
+        twin._parameters = {
+            leaf: None if p is None else self.get(alias.get(name := f"{path}.{leaf}", name), tuple(p.shape))
+            for leaf, p in module._parameters.items()
+        }
+        twin._modules = {name: self._copy(child, f"{path}.{name}", alias) for name, child in module._modules.items()}
+        return twin
+
     def derive(self, invented: Collection[str], source: Source = seeded) -> "WeightStore":
         """A store that reads through this one, except that the names `invented` are its own, drawn by `source`."""
-        return WeightStore(source, self.device, self.dtype, self, frozenset(invented))
+        return WeightStore(source, self.device, self.dtype, self, frozenset(invented), self.bound)

@@ -83,7 +83,7 @@ def test_a_kept_run_costs_no_more_than_one_block(explore):
     run(explore)
     lm, ran = explore.shelf.model("tiny"), []
     step = lm.step
-    lm.step = lambda stage, x, place: (ran.append(stage), step(stage, x, place))[1]
+    lm.step = lambda stage, *rest: (ran.append(stage), step(stage, *rest))[1]
     for state in ({"head": 3}, {"stage": "pattern"}, {"node": "gate"}, {"node": "ln1"}, {"node": "resid_mid"}, {"token": 1}):
         ran.clear()
         assert explore.look(ask(**state))["kind"] == "view"

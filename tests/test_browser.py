@@ -331,7 +331,7 @@ def slow(pace):
     def opener(source):
         lm = model.load(source)
         step = lm.step
-        lm.step = lambda stage, x, place: (time.sleep(pace["seconds"]), step(stage, x, place))[1]
+        lm.step = lambda stage, *rest: (time.sleep(pace["seconds"]), step(stage, *rest))[1]
         return lm
 
     with b.serving(app.web(Shelf({"tiny": "tiny-llama"}, opener))) as address:

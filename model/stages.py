@@ -1,0 +1,142 @@
+"""A model as stages, each with its weights in place while it runs: the embedding, every block, the final norm with the logits.
+
+Where memory is bounded, the two large tables are never whole in memory: of the embedding the rows of this text are read, and
+the unembedding is multiplied a stretch of rows at a time, straight from its file.
+"""
+
+import copy
+import threading
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from model.lm import Decoder
+from model.pages import CHUNK, drop
+from model.place import Place
+from model.weights import WeightStore
+
+BEGIN = -1  # the stage of the embedding
+TABLE = "embed.weight"
+
+
+class Stages:
+    """`net` on the meta device and the store of its weights. Stage -1 embeds, 0..n-1 are the blocks, n gives the logits."""
+
+    def __init__(self, net: Decoder, store: WeightStore):
+        self.net, self.store, self.config = net, store, net.config
+        self.last = net.config.n_layers
+
+    def filled(self, stage: int) -> nn.Module | None:
+        """The block of a stage with its weights; None for the first and the last stage, whose tables `run` reads itself."""
+        return self.store.ready(self.net.blocks[stage], f"blocks.{stage}") if 0 <= stage < self.last else None
+
+    def held(self, stage: int) -> bool:
+        """Whether running this stage reads no file."""
+        if not 0 <= stage < self.last:
+            return True
+        block = self.net.blocks[stage]
+        return all(
+            self.store.holds(f"blocks.{stage}.{name}", tuple(p.shape)) for name, p in block.named_parameters() if p.is_meta
+        )
+
+    def run(self, stage: int, x: Tensor, place: Place, block: nn.Module | None = None) -> Tensor:
+        """One stage: -1 takes tokens [batch, pos], the others the residual stream entering them [batch, pos, d_model]."""
+        with torch.no_grad():
+            if stage == BEGIN:
+                return self._start(x, place)
+            if stage == self.last:
+                return self._finish(x)
+            if block is None:
+                block = self.filled(stage)
+                self.store.lane.meet(block.parameters())
+            return block(x, place)
+
+    def _start(self, tokens: Tensor, place: Place) -> Tensor:
+        net = copy.copy(self.net)
+        net._modules = dict(net._modules)
+        net.positions = self.store.ready(self.net.positions, "positions")
+        table = self.store.stored(TABLE, tuple(self.net.embed.weight.shape)) if self.store.bounded else None
+        if table is None:
+            net.embed = self.store.ready(self.net.embed, "embed")
+        else:  # the few rows of this text, under new numbers
+            ids, tokens = tokens.unique(return_inverse=True)
+            rows = table[ids.cpu()]
+            drop(table)
+            net.embed = copy.copy(self.net.embed)
+            net.embed._parameters = {"weight": nn.Parameter(self.store.lane.send(rows, self.store.dtype), requires_grad=False)}
+        self.store.lane.meet([*net.positions.parameters(), *net.embed.parameters()])
+        return net.start(tokens, place)
+
+    def _finish(self, x: Tensor) -> Tensor:
+        net = copy.copy(self.net)
+        net._modules = dict(net._modules)
+        net.ln_final = self.store.ready(self.net.ln_final, "ln_final")
+        name = TABLE if self.config.tied else "unembed.weight"
+        table = self.store.stored(name, tuple(self.net.unembed.weight.shape)) if self.store.bounded else None
+        if table is None:
+            net.unembed = self.store.ready(self.net.unembed, "unembed", {"unembed.weight": TABLE} if self.config.tied else {})
+        else:
+            shape = (self.config.d_vocab,)
+            bias = self.store.get("unembed.bias", shape) if self.config.unembed_bias else None
+            net.unembed = FromFile(table, bias, self.store)
+        self.store.lane.meet([*net.ln_final.parameters(), *net.unembed.parameters()])
+        return net.finish(x)
+
+
+class FromFile(nn.Module):
+    """A linear map whose matrix [out, in] stays in its file: x [..., in] -> [..., out], a stretch of rows at a time."""
+
+    def __init__(self, table: Tensor, bias: nn.Parameter | None, store: WeightStore):
+        super().__init__()
+        self.table, self.bias, self.store = table, bias, store
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = max(1, 4 * CHUNK // (self.table.shape[1] * self.table.itemsize))
+        out = x.new_empty(*x.shape[:-1], len(self.table))
+        for i in range(0, len(self.table), rows):
+            weight = self.store.lane.send(self.table[i : i + rows], self.store.dtype)
+            self.store.lane.meet([weight])
+            out[..., i : i + rows] = F.linear(x, weight)
+            drop(self.table[i : i + rows])
+        return out if self.bias is None else out + self.bias
+
+
+class Ahead:
+    """Reads the weights of the next stage in a thread while this one computes. Leaving its context ends the reading."""
+
+    def __init__(self, stages: Stages):
+        self.stages = stages
+        self._thread: threading.Thread | None = None
+        self._stage, self._block = BEGIN, None
+
+    def __enter__(self) -> "Ahead":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._block = None  # a tensor that is being read is read to its end, and what it belongs to is let go
+
+    def take(self, stage: int) -> nn.Module | None:
+        """The block of `stage`, waited for where it is on its way."""
+        if self._thread is not None:
+            self._thread.join()
+        block, self._thread, self._block = self._block, None, None
+        if block is None or self._stage != stage:
+            block = self.stages.filled(stage)  # also where reading ahead failed: the error is raised here, to be seen
+        if block is not None:
+            self.stages.store.lane.meet(block.parameters())  # before more is sent, or that would be waited for as well
+        return block
+
+    def begin(self, upcoming: Sequence[int]) -> None:
+        """Start on the first of the `upcoming` stages, if there is anything to read."""
+        if upcoming and not self.stages.held(upcoming[0]):
+            self._stage = upcoming[0]
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            self._block = self.stages.filled(self._stage)
+        except Exception:  # `take` reads again and raises it where somebody listens
+            self._block = None
