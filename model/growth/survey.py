@@ -1,6 +1,6 @@
 """A checkpoint as it is: how large the logits of every layer and head are at each stage of attention, and what made them so."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from model.growth.bounds import bound, gain
 from model.growth.measure import Layer, settings, stacked
 from model.growth.quantities import measure, product, tiles
+from model.growth.sweeps import Walk, finish
 from model.place import Place
 from model.run import LM, Progress
 from model.taps import Recorder, recording
@@ -36,7 +37,7 @@ class Survey:
     bound: np.ndarray  # the largest logit that those gains allow, float32 [layer]
 
 
-def surveying(lm: LM, tokens: Sequence[int] | Tensor) -> Iterator[Progress]:
+def surveying(lm: LM, tokens: Sequence[int] | Tensor) -> Walk[Survey]:
     """tokens [pos] or [batch, pos]: yields Progress layer by layer, returns the Survey; closing the generator stops it.
 
     Nothing is kept but the residual stream, and logits a few query rows at a time.
@@ -67,12 +68,7 @@ def surveying(lm: LM, tokens: Sequence[int] | Tensor) -> Iterator[Progress]:
 
 def survey(lm: LM, tokens: Sequence[int] | Tensor) -> Survey:
     """The same in one call."""
-    walk = surveying(lm, tokens)
-    while True:
-        try:
-            next(walk)
-        except StopIteration as end:
-            return end.value
+    return finish(surveying(lm, tokens))
 
 
 @torch.no_grad()
