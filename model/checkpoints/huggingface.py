@@ -176,9 +176,16 @@ def find_tokenizer(path: Path, config: Decoder.Config) -> tuple[Tokenizer | None
         what = "a tokenizer.model, which is not read" if (path / "tokenizer.model").exists() else "none"
         return None, [f"there is no {TOKENIZER} (found: {what}): give the prompt as token numbers"]
     tokenizer = Tokenizer.from_file(path / TOKENIZER)
+    return tokenizer, judge_tokens(tokenizer, config)
+
+
+def judge_tokens(tokenizer: Tokenizer | None, config: Decoder.Config) -> list[str]:
+    """What is to be said of a tokenizer beside the rows of the embedding."""
+    if tokenizer is None:
+        return []
     notes = list(tokenizer.notes)
     if tokenizer.size > config.d_vocab:
         notes.append(f"the tokenizer has {tokenizer.size} tokens but the model {config.d_vocab}: the others are refused")
     elif tokenizer.size < config.d_vocab:
         notes.append(f"{config.d_vocab - tokenizer.size} rows of the embedding have no token; they are shown as unused")
-    return tokenizer, notes
+    return notes

@@ -96,4 +96,4 @@ def _rows(checkpoint: Checkpoint, made: Mapping[str, list[str]]) -> tuple[Row, .
 
 
 def _below(file: Path, folder: Path) -> str:
-    return str(file.relative_to(folder)) if file.is_relative_to(folder) else file.name
+    return str(file.relative_to(folder)) if file != folder and file.is_relative_to(folder) else file.name

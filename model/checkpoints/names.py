@@ -13,7 +13,6 @@ from model.checkpoints.tensors import Parameter
 from model.errors import BlockscopeError
 from model.lm import Decoder
 
-HEAD = "lm_head"  # the unembedding, in the files of every family
 BUFFERS = re.compile(r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$")  # tables that old files carry along
 OTHER_TOWERS = re.compile(
     r"^(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|audio_tower|image_newline)(\.|$)"
@@ -41,13 +40,16 @@ def recipe_of(ours: str, family: Family, prefix: str) -> Recipe:
 
 
 def head_name(family: Family, prefix: str, leaf: str = "weight") -> str:
-    return f"{family.prefixes[prefix]}{HEAD}.{leaf}"
+    return f"{family.prefixes[prefix]}{family.head}.{leaf}"
 
 
 def match(
-    config: Decoder.Config, family: Family, found: Mapping[str, Source], where: str
+    config: Decoder.Config, family: Family, found: Mapping[str, Source], where: str, settings: str = "config.json"
 ) -> tuple[dict[str, Parameter], list[str]]:
-    """(how every parameter is read, by our name; notes). Refuses files that are not exactly the model of the config."""
+    """(how every parameter is read, by our name; notes). Refuses files that are not exactly the model of the config.
+
+    `where` names the model and `settings` what describes it, for errors.
+    """
     prefix = find_prefix(found, family, where)
     shapes = expected(config)
     recipes = {ours: recipe_of(ours, family, prefix).chosen(found, shape) for ours, shape in shapes.items()}
@@ -58,7 +60,7 @@ def match(
     if missing := [name for name in used if name not in found]:
         raise BlockscopeError(_missing(missing, found, family, prefix, where))
     for name, shape in used.items():
-        _check(found[name], shape, where)
+        _check(found[name], shape, where, settings)
     notes = _judge_the_rest(config, family, prefix, [name for name in found if name not in used], where)
     parameters = {}
     for ours, recipe in recipes.items():
@@ -98,10 +100,10 @@ def _rows(family: Family) -> list[Recipe]:
     return [family.names["embed.weight"], next(r for name, r in family.names.items() if name.startswith("blocks."))]
 
 
-def _check(source: Source, shape: Shape, where: str) -> None:
+def _check(source: Source, shape: Shape, where: str, settings: str) -> None:
     if source.shape != shape:
         raise BlockscopeError(
-            f"{source.name} in {source.file.name} has shape {list(source.shape)}, but {where}/config.json asks for "
+            f"{source.name} in {source.file.name} has shape {list(source.shape)}, but {where}/{settings} asks for "
             f"{list(shape)}; config and weights belong to different models"
         )
     if source.reads not in DTYPES:

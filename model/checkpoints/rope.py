@@ -79,7 +79,7 @@ def _settle(
     if unread := {k: v for k, v in settings.items() if k not in inner.asked and v is not None}:
         raise inner.fail(f"{listed(unread)}: no meaning together with rope_type {kind!r}; remove what does not belong")
     fields.notes += inner.notes
-    fields.defaults |= inner.defaults
+    fields.defaults |= {homes[0][0] or name if name == "rope_theta" else name: d for name, d in inner.defaults.items()}
     if width % 2:
         raise fields.fail(f"head_dim is {width}; a rotary width must be even, because coordinates turn in pairs")
     if width == 2 and kind == "dynamic":

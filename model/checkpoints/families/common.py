@@ -68,13 +68,14 @@ class Family:
     """How a config of this type is read, and how its tensors are named in files.
 
     `ignored`: patterns of names below the prefix that are not part of the model: tables, mask buffers, extra layers. A
-    group named `beyond` must be a layer that the model does not have.
+    group named `beyond` must be a layer that the model does not have. `head` is what the unembedding is called.
     """
 
     read: Callable[[Fields], Decoder.Config]
     names: Mapping[str, Recipe]
     prefixes: Mapping[str, str] = field(default_factory=lambda: PREFIXES)
     ignored: tuple[str, ...] = ()
+    head: str = "lm_head"
 
 
 def size(fields: Fields, name: str, default: int | None = None, why: str = "what this model_type defaults to") -> int:
