@@ -1,0 +1,204 @@
+"""The Growth page: how attention logits grow and what holds them: recorded, live, without training, in real checkpoints.
+
+`look` answers outside the queue with the sections that a browser lacks. Training, and measuring models, are generators of
+their own: they are queued, report progress, and end within a step when nobody listens any more. No handler raises.
+"""
+
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import gradio as gr
+
+from model.growth.record import SHIPPED, Record
+from viz.growth_state import GrowthState, parse
+from viz.pages.explore import _sentence
+from viz.pages.growth_jobs import Jobs
+from viz.pages.growth_opened import read_sent
+from viz.pages.growth_records import Records
+from viz.pages.growth_sections import View, sections
+from viz.pages.growth_stage import Stage
+from viz.pages.shell import own_url, plotly_url, template
+from viz.shelf import Shelf
+from viz.store import Store
+from viz.theme import THEMES
+
+UP = "../"  # this page lives one level below the app's root
+KEPT = 24  # records of visitors
+log = logging.getLogger("blockscope")
+
+
+class Files:
+    """Records that visitors opened or trained, by keys that nobody can guess; the oldest go."""
+
+    def __init__(self, most: int = KEPT):
+        self._kept: OrderedDict[str, Record] = OrderedDict()
+        self._most, self._lock = most, threading.Lock()
+
+    def put(self, key: str, record: Record) -> str:
+        with self._lock:
+            self._kept[key] = record
+            while len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return key
+
+    def get(self, key: object) -> Record | None:
+        with self._lock:
+            return self._kept.get(key) if isinstance(key, str) else None
+
+    def known(self, keys: object) -> tuple[tuple[str, Record], ...]:
+        """Those of at most two keys that are kept."""
+        keys = keys[-2:] if isinstance(keys, list) else []
+        return tuple((key, record) for key in keys if (record := self.get(key)) is not None)
+
+
+@dataclass(frozen=True)
+class Asked:
+    token: int
+    scheme: str
+    state: GrowthState
+    notes: tuple[str, ...]
+    sent: Mapping
+
+
+class Growth:
+    """The page's handlers over one shelf, one store and one folder of records."""
+
+    def __init__(self, shelf: Shelf, store: Store, folder: Path = SHIPPED):
+        self.shelf, self.store, self.records, self.files = shelf, store, Records(folder), Files()
+        self.stage, self.jobs = Stage(shelf, store, self.files), Jobs(shelf, store)
+
+    def look(self, sent: object) -> dict:
+        """The sections whose keys the browser does not have."""
+        asked = self._asked(sent)
+        base = {"token": asked.token, "state": asdict(asked.state), "notes": list(asked.notes)}
+        try:
+            have = asked.sent.get("have")
+            view, notes = self._view(asked)
+            told = sections(view, have if isinstance(have, dict) else {})
+            state = self._settled(view)
+            lost = len(asked.sent.get("result") or []) > len(view.result)
+            notes += ["the app no longer keeps the run that was shown: train it again"] if lost else []
+            return base | {
+                "kind": "view",
+                "state": asdict(state),
+                "query": state.query(),
+                "notes": [*asked.notes, *notes],
+                "sections": told,
+            }
+        except Exception as error:
+            return base | _sentence(error)
+
+    def train(self, sent: object) -> Iterator[dict]:
+        """The place in the line, an empty picture, what is new of both arms ten times a second, and where the records are."""
+        asked = self._asked(sent)
+        try:
+            yield from self.stage.train(asked.state, self._theme(asked), asked.token)
+        except Exception as error:
+            yield {"token": asked.token, **_sentence(error)}
+
+    def control(self, sent: object) -> dict:
+        """Pause, go on, stop or keep a run that this browser started: it knows the run's name."""
+        sent = sent if isinstance(sent, Mapping) else {}
+        try:
+            return {"n": sent.get("n"), **self.stage.control(sent.get("run"), sent.get("what"))}
+        except Exception as error:
+            return {"n": sent.get("n"), **_sentence(error)}
+
+    def open(self, sent: object) -> dict:
+        """A record that a visitor uploaded -> the key under which `look` draws it."""
+        sent = sent if isinstance(sent, Mapping) else {}
+        try:
+            key, record = read_sent(sent.get("name"), sent.get("data"))
+            return {"n": sent.get("n"), "kind": "opened", "key": self.files.put(key, record), "name": record.meta["name"]}
+        except Exception as error:
+            return {"n": sent.get("n"), **_sentence(error)}
+
+    def measure(self, sent: object) -> Iterator[dict]:
+        """What needs a model to run but no training: the sweeps, and checkpoints over a text."""
+        asked = self._asked(sent)
+        try:
+            yield from self.jobs.run(asked.sent.get("job"), asked.state, self._theme(asked), asked.token)
+        except Exception as error:
+            yield {"token": asked.token, "job": asked.sent.get("job"), **_sentence(error)}
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _asked(self, sent: object) -> Asked:
+        sent = sent if isinstance(sent, Mapping) else {}
+        token = sent.get("token")
+        state, notes = parse(sent.get("state", {}))
+        return Asked(
+            token if isinstance(token, int) else 0,
+            "dark" if sent.get("scheme") == "dark" else "light",
+            state,
+            tuple(notes),
+            sent,
+        )
+
+    def _theme(self, asked: Asked):
+        return THEMES[asked.scheme if asked.state.theme == "auto" else asked.state.theme]
+
+    def _view(self, asked: Asked) -> tuple[View, list[str]]:
+        state, notes = asked.state, []
+        choice = self.records.choose(state) if self.records.entries else None
+        view = View(
+            state, self._theme(asked), self.records, self.store, choice, self.files.known(asked.sent.get("opened")),
+            self.files.known(asked.sent.get("result")), tuple(self.shelf.names),
+        )  # fmt: skip
+        if choice is None:
+            return view, notes
+        notes += choice.notes
+        layers, heads = view.sight().sides[0].record.values["max_logit"].shape[1:]
+        if not (-1 <= state.at_layer < layers and -1 <= state.at_head < heads):
+            notes.append(f"these runs have no layer {state.at_layer} head {state.at_head}: showing the worst heads")
+            state = replace(state, at_layer=-1, at_head=-1)
+        return replace(view, state=state), notes
+
+    def _settled(self, view: View) -> GrowthState:
+        """The state with what is really shown, so that controls and links say so; what a reader did not choose stays open."""
+        state, c = view.state, view.choice
+        if c is None:
+            return state
+        asked = {"group": c.group, "lr": c.lr, "fix": c.fix, "run_seed": c.seed}
+        return replace(state, **{name: value for name, value in asked.items() if getattr(state, name)})
+
+
+def blocks(growth: Growth) -> gr.Blocks:
+    """The page as Gradio blocks: one bus for each kind of question, so that none is read for another, and its answers."""
+    script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
+    page_js = json.dumps(UP + own_url("growth.js"))
+
+    def hidden(name: str, start: str, more: str) -> gr.HTML:
+        code = script.format(url=page_js, start=start, more=f"name: {json.dumps(name)}, {more}")
+        bus = {"interactive": True} if start == "startBus" else {}
+        return gr.HTML({}, html_template="<i></i>", js_on_load=code, elem_id=f"g-{name}", visible="hidden", **bus)
+
+    on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(UP + plotly_url())}")
+    quiet = {"show_progress": "hidden", "api_visibility": "private"}
+    with gr.Blocks(title="Blockscope: growth", fill_width=True, analytics_enabled=False) as demo:
+        view = gr.HTML(
+            {}, html_template=template("growth.html", "growth"), js_on_load=on_view, elem_id="view", apply_default_css=False
+        )
+        live, said, jobs = (hidden(name, "startHear", "") for name in ("live", "said", "jobs"))
+        look = hidden("look", "startBus", 'events: ["look"]')
+        train = hidden("train", "startBus", 'events: ["train", "drop"]')
+        control = hidden("control", "startBus", 'events: ["control", "open"]')
+        measure = hidden("measure", "startBus", 'events: ["measure", "halt"]')
+        look.look(growth.look, look, view, queue=False, trigger_mode="always_last", **quiet)
+        training = train.train(
+            growth.train, train, live, trigger_mode="multiple", concurrency_id="train", concurrency_limit=12, **quiet
+        )
+        train.drop(None, None, None, cancels=[training], queue=False, **quiet)
+        control.control(growth.control, control, said, queue=False, trigger_mode="multiple", **quiet)
+        control.open(growth.open, control, said, queue=False, trigger_mode="multiple", **quiet)
+        measuring = measure.measure(
+            growth.measure, measure, jobs, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet
+        )
+        measure.halt(None, None, None, cancels=[measuring], queue=False, **quiet)
+    demo.state_session_capacity = 200  # a session keeps its last answers
+    return demo

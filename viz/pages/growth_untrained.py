@@ -1,0 +1,123 @@
+"""Growth without training as cards: scaled weights, deep stacks, long contexts, wide heads. A label says what each is."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from model.growth.sweeps import Row, Sweep
+from viz.figures.growth import Line, Panel, Points, against, panel
+from viz.nodes.card import Card, card
+from viz.pages.growth_recorded import DASHES
+from viz.theme import Theme, number
+
+ARMS = ("QK-norm off", "QK-norm on")
+KINDS = {  # what is varied -> its title on the page
+    "scale": "Scale of W_q and W_k",
+    "depth": "Depth of a random stack",
+    "context": "Context length",
+    "width": "Width of a head",
+}
+
+
+def side_of(series: str) -> int:
+    return int(series.endswith("on"))
+
+
+def scale_cards(sweeps: Sequence[Sweep], theme: Theme) -> tuple[list[Card], dict]:
+    """One sweep a model, the left one without QK-norm: s^2 against flat, and what it costs; numbers for every factor."""
+    factors = np.array([row.x for row in sweeps[0].rows])
+    groups = {"logit": [], "entropy": [], "loss": []}
+    for i, (sweep, arm) in enumerate(zip(sweeps, ARMS, strict=False)):
+        tops = np.array([_top(row.max_logit) for row in sweep.rows])
+        groups["logit"].append(Points(arm, factors, tops, i, label=arm.split()[-1]))
+        groups["entropy"].append(
+            Points(arm, factors, np.array([_least(r.entropy) for r in sweep.rows]), i, label=arm.split()[-1])
+        )
+        groups["loss"].append(Points(arm, factors, np.array([r.loss for r in sweep.rows]), i, label=arm.split()[-1]))
+    cards, said = [], {
+        "logit": ("Largest |logit|", True, "worst layer; both axes logarithmic: s² is a straight line of slope 2"),
+        "entropy": ("Entropy / log n", False, "mean over heads, of the layer where it is lowest"),
+        "loss": ("Loss", False, "next-token cross-entropy on the same text, nats per byte"),
+    }  # fmt: skip
+    for name, (title, log, words) in said.items():
+        figure = against(groups[name], theme, x="s", y=title, log_y=log, revision=f"scale:{name}", at=1.0)
+        cards.append(card(f"untrained-{name}", title, words, figure))
+    told = []
+    for i, s in enumerate(factors):
+        rows = [(arm, sweep.rows[i]) for arm, sweep in zip(ARMS, sweeps, strict=False)]
+        told.append(
+            [f"s = {s:g}", *(f"{arm}: largest |logit| {number(_top(r.max_logit))}, loss {r.loss:.3f}" for arm, r in rows)]
+        )
+    return cards, {"factors": [float(s) for s in factors], "told": told}
+
+
+def depth_cards(sweep: Sweep, theme: Theme) -> list[Card]:
+    kinds = list(dict.fromkeys(row.series.rpartition(", ")[0] for row in sweep.rows))
+    cards, ends = [], []
+    for name, title, of, words in (
+        ("logit", "Largest |logit|", lambda r: r.max_logit, "of each layer"),
+        ("residual", "Residual stream, root mean square", lambda r: r.residual_rms, "entering each layer"),
+    ):
+        lines = []
+        for row in sweep.rows:
+            kind, values = row.series.rpartition(", ")[0], of(row)
+            dash, label = DASHES[kinds.index(kind) % len(DASHES)], kind.replace("pre-norm, ", "")[:14]
+            lines.append(Line(row.series, np.arange(len(values)), values, side_of(row.series), 0.95, label, dash))
+            ends += [_overflow(row, values)] if name == "logit" else []
+        drawn = Panel(lines, log=True, unit=title, across="layer")
+        key = "; ".join(
+            f"{kind} {word}" for kind, word in zip(kinds, ("solid", "dashed", "dotted", "dash-dotted"), strict=False)
+        )
+        figure = panel(drawn, theme, revision=f"depth:{name}", height=300)
+        cards.append(card(f"untrained-{name}", title, f"{words}; {key}", figure))
+    lost = [end for end in ends if end]
+    return [
+        Card(cards[0].id, cards[0].title, " · ".join([cards[0].caption, *lost]), cards[0].figure, None, cards[0].height),
+        *cards[1:],
+    ]
+
+
+def context_cards(sweep: Sweep, theme: Theme) -> list[Card]:
+    return [
+        _points(sweep, theme, "logit", "Largest |logit|", lambda r: _top(r.max_logit), False, "worst layer"),
+        _points(sweep, theme, "entropy", "Entropy / log n", lambda r: _least(r.entropy), False, "lowest layer; 1 is even"),
+    ]  # fmt: skip
+
+
+def width_cards(sweep: Sweep, theme: Theme) -> list[Card]:
+    found = _groups(sweep, lambda r: _top(r.max_logit))
+    rows = [row for row in sweep.rows if side_of(row.series)]
+    x, bound = np.array([r.x for r in rows]), np.array([_top(r.bound) for r in rows])
+    groups = [*found, Points("bound of QK-norm with gain 1, √d_head", x, bound, 1, "bound")]
+    figure = against(groups, theme, x=sweep.axis, y="largest |logit|", log_y=False, revision="width:logit", height=280)
+    words = "worst layer; the upper line of the second colour is the bound √d_head, which random vectors stay under"
+    return [card("untrained-logit", "Largest |logit|", words, figure)]
+
+
+CARDS = {"depth": depth_cards, "context": context_cards, "width": width_cards}
+
+
+def _groups(sweep: Sweep, of) -> list[Points]:
+    found = []
+    for arm in ARMS:
+        rows = [row for row in sweep.rows if row.series == arm]
+        found.append(Points(arm, np.array([r.x for r in rows]), np.array([of(r) for r in rows]), side_of(arm), arm.split()[-1]))
+    return found
+
+
+def _points(sweep: Sweep, theme: Theme, name: str, title: str, of, log: bool, words: str) -> Card:
+    figure = against(_groups(sweep, of), theme, x=sweep.axis, y=title, log_y=log, revision=f"{sweep.axis}:{name}", height=280)
+    return card(f"untrained-{name}", title, words, figure)
+
+
+def _overflow(row: Row, values: np.ndarray) -> str:
+    bad = np.flatnonzero(~np.isfinite(values))
+    return f"{row.series}: not finite from layer {bad[0]} on" if len(bad) else ""
+
+
+def _top(values: np.ndarray) -> float:
+    return float(np.fmax.reduce(np.ravel(values)))
+
+
+def _least(values: np.ndarray) -> float:
+    return float(np.fmin.reduce(np.ravel(values)))

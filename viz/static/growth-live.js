@@ -1,0 +1,280 @@
+// Live runs: the form of the two arms, curves that grow point by point, pause, stop, keep, and what was measured.
+import { showCards } from "./charts.js";
+import { cards, pickCell } from "./growth-recorded.js";
+import { Stepper } from "./growth-steps.js";
+import { at, change, keys, latest, make, notice, scheme, send, showFiles, state } from "./growth.js";
+
+const PANELS = ["max_logit", "entropy", "one_hot"];
+let run = null; // {id, token, layers, received, at, paused, over}
+let asked = 0; // token of the newest run: answers of older ones are dropped
+let form = null;
+let stepper = null;
+let saidNumber = 0;
+let drawn = Promise.resolve();
+
+const plotly = () => window.BlockscopePlotly;
+const busy = () => run !== null && !run.over;
+
+export async function drawLive(sections, now) {
+  if (sections.form) drawForm(sections.form, now);
+  const { result } = sections;
+  if (!result) return;
+  at("result").hidden = !result.heads;
+  if (!result.heads) return;
+  at("result-about").textContent = result.about.join("  |  ");
+  for (const id of ["cards-live", "live-keys"]) at(id).hidden = true;
+  await drawFiles("result", result, stepper, now);
+}
+
+/** Records of a visitor: all their cards, in one place of the page. */
+export async function drawFiles(place, told, steps) {
+  await Promise.all([
+    cards(`cards-${place}`, told.cards),
+    cards(`cards-${place}-heads`, told.heads.cards, pickCell),
+    cards(`cards-${place}-patterns`, told.patterns?.cards ?? []),
+    steps.load(told.heads.frames, told.patterns?.frames).catch((error) => notice(error.message, true)),
+  ]);
+  steps.show(steps.find(-1));
+}
+
+function drawForm(told, now) {
+  form = told;
+  const size = at("size");
+  if (!size.options.length) size.replaceChildren(...told.sizes.map(([name, title]) => new Option(`${name}: ${title}`, name)));
+  for (const side of ["a", "b"]) drawArm(side, told, now);
+  for (const control of document.querySelectorAll("[data-live]")) {
+    if (control !== document.activeElement || control.matches("select")) control.value = String(now[control.dataset.live]);
+  }
+  at("live-wrong").hidden = !told.wrong;
+  at("live-wrong").textContent = told.wrong;
+  at("train").disabled = Boolean(told.wrong) || busy();
+  at("live-differs").replaceChildren(...told.differs.slice(0, 12).map((line) => make("li", "", line)), ...(told.differs.length > 12 ? [make("li", "grey", `and ${told.differs.length - 12} more`)] : []));
+  for (const [i, side] of ["a", "b"].entries()) at(`arm-${side}`).querySelector(".counted").textContent = told.names[i];
+}
+
+function drawArm(side, told, now) {
+  const box = at(`arm-${side}`);
+  const fixes = String(now[`${side}_fixes`]).split(",").filter(Boolean);
+  if (!box.querySelector("select")) {
+    const arch = make("select");
+    arch.dataset.arch = side;
+    arch.setAttribute("aria-label", "Architecture");
+    arch.append(new Option("Llama block of this size", ""), ...told.architectures.map((name) => new Option(name, name)));
+    const norm = make("select");
+    norm.dataset.norm = side;
+    norm.setAttribute("aria-label", "QK-norm");
+    const norms = told.fixes.filter(([name]) => name.startsWith("qk-norm"));
+    norm.append(new Option("no QK-norm added", ""), ...norms.map(([name, title]) => new Option(title, name)));
+    const rest = make("div", "fixes");
+    for (const [name, title] of told.fixes.filter(([name]) => !name.startsWith("qk-norm"))) {
+      const label = make("label", "check");
+      const input = make("input");
+      Object.assign(input, { type: "checkbox", value: name });
+      input.dataset.fix = side;
+      label.append(input, document.createTextNode(" " + title));
+      rest.append(label);
+    }
+    const more = make("details");
+    more.append(make("summary", "", "other fixes"), rest);
+    box.append(arch, norm, more, make("p", "counted grey"));
+  }
+  box.querySelector("[data-arch]").value = now[`${side}_arch`];
+  box.querySelector("[data-norm]").value = fixes.find((name) => name.startsWith("qk-norm")) ?? "";
+  for (const input of box.querySelectorAll("[data-fix]")) input.checked = fixes.includes(input.value);
+  if (fixes.some((name) => !name.startsWith("qk-norm"))) box.querySelector("details").open = true;
+}
+
+function armChanged(side) {
+  const box = at(`arm-${side}`);
+  const norm = box.querySelector("[data-norm]").value;
+  const fixes = [...box.querySelectorAll("[data-fix]:checked")].map((input) => input.value);
+  change({ [`${side}_arch`]: box.querySelector("[data-arch]").value, [`${side}_fixes`]: [norm, ...fixes].filter(Boolean).join(",") }, "replace");
+}
+
+function train() {
+  drop();
+  asked += 1;
+  run = { id: null, token: asked, layers: [], received: 0, over: false, paused: false, seen: [0, 0] };
+  at("kept").replaceChildren();
+  showFiles("result", []);
+  say("asking for a place…");
+  buttons();
+  send("train", "train", { token: asked, scheme: scheme(), state: { ...state } });
+}
+
+/** Ends a run of this page, if there is one: the app is told and frees its worker. */
+function drop() {
+  if (busy()) send("train", "drop", {});
+}
+
+export function hearLive(answer) {
+  if (!answer || !run || answer.token !== run.token) return;
+  at("bs").dataset.live = answer.kind;
+  if (answer.run) run.id = answer.run;
+  const kinds = { waiting, preparing: () => say("reading the text…"), begin, points, ended, error: failed };
+  kinds[answer.kind]?.(answer);
+  buttons();
+}
+
+function waiting(answer) {
+  say(answer.ahead === 1 ? "Another visitor is training: you are next in line." : `${answer.ahead} visitors are before you in line.`);
+}
+
+function failed(answer) {
+  run.over = true;
+  say("");
+  at("live-wrong").hidden = false;
+  at("live-wrong").textContent = answer.sentence;
+}
+
+function begin(answer) {
+  run.layers = answer.layers;
+  at("cards-live").hidden = at("live-keys").hidden = false;
+  keys(at("live-keys"), answer.names);
+  const mine = run.token;
+  drawn = showCards(at("cards-live"), answer.cards, { onPick: () => {}, current: () => run?.token === mine });
+}
+
+/** New points; a few come twice, so that one message may be missed. */
+function points(answer) {
+  progress(answer);
+  take(answer);
+}
+
+function take(answer) {
+  if (answer.from > run.received) return ask("points"); // some are missing: all of them, once
+  const fresh = answer.points.slice(run.received - answer.from);
+  run.received += fresh.length;
+  at("bs").dataset.points = String(run.received);
+  if (fresh.length) drawn = drawn.then(() => extend(fresh)).catch((error) => console.warn(error));
+}
+
+/** [arm, step, loss, probe] -> the traces of each panel, in the order in which Python made them. */
+async function extend(fresh) {
+  const [left, right] = run.layers;
+  const grown = Object.fromEntries([...PANELS, "loss"].map((name) => [name, new Map()]));
+  const put = (name, trace, x, y) => {
+    if (y === null || y === undefined) return;
+    const entry = grown[name].get(trace) ?? grown[name].set(trace, [[], []]).get(trace);
+    entry[0].push(x);
+    entry[1].push(y);
+  };
+  for (const [arm, step, loss, probe] of fresh) {
+    put("loss", 2 * arm, step, loss);
+    if (!probe) continue;
+    const [validation, bound, ...quantities] = probe;
+    put("loss", 2 * arm + 1, step, validation);
+    put("max_logit", left + right + arm, step, bound);
+    PANELS.forEach((name, i) => quantities[i].forEach((value, layer) => put(name, arm * left + layer, step, value)));
+  }
+  for (const [name, traces] of Object.entries(grown)) {
+    const gd = document.querySelector(`[data-card="live-${name}"] .gd`);
+    if (!gd?._fullLayout || !traces.size) continue;
+    const which = [...traces.keys()];
+    await plotly().extendTraces(gd, { x: which.map((t) => traces.get(t)[0]), y: which.map((t) => traces.get(t)[1]) }, which);
+  }
+}
+
+function progress(answer) {
+  run.paused = answer.paused;
+  const share = answer.total ? answer.done / answer.total : 0;
+  at("live-bar").firstElementChild.style.width = 100 * share + "%";
+  const left = answer.left === null || answer.left === undefined ? "" : ` · about ${duration(answer.left)} left`;
+  say(answer.total ? `${run.paused ? "paused at" : "step"} ${Math.floor(answer.done / 2).toLocaleString("en-US")} of ${(answer.total / 2).toLocaleString("en-US")}${run.paused ? "" : left}` : answer.what + "…");
+}
+
+const duration = (s) => (s < 90 ? Math.ceil(s) + " s" : Math.round(s / 60) + " min");
+
+function ended(answer) {
+  take(answer);
+  run.over = true;
+  const words = [...new Set(answer.ended)];
+  const names = ["left", "right"];
+  say(words.length === 1 ? words[0] : answer.ended.map((word, i) => `${names[i]} arm ${word}`).join(", "));
+  run.measured = answer.records.length > 0;
+  if (answer.records.length) drawn.then(() => showFiles("result", answer.records));
+}
+
+function say(text) {
+  at("live-said").textContent = text;
+}
+
+function buttons() {
+  const on = busy();
+  const training = on && run.id !== null && run.received > 0;
+  at("train").disabled = on || Boolean(form?.wrong);
+  at("pause").hidden = !training;
+  at("pause").textContent = run?.paused ? "Go on" : "Pause";
+  at("stop").hidden = !on;
+  at("keep").hidden = !(run?.measured || training);
+  at("live-bar").hidden = !on;
+}
+
+function ask(what) {
+  send("control", "control", { n: (saidNumber += 1), run: run.id, what });
+}
+
+/** Answers to pause, stop, keep and to an opened record. */
+export function hearSaid(answer) {
+  if (!answer || answer.n === undefined) return;
+  if (answer.kind === "opened" || answer.to === "open") return at("s-open").dispatchEvent(new CustomEvent("opened", { detail: answer }));
+  if (answer.kind === "error") return answer.n === openedNumber.value ? at("s-open").dispatchEvent(new CustomEvent("opened", { detail: answer })) : say(answer.sentence);
+  if (answer.run !== run?.id) return;
+  if (answer.kind === "points") take(answer);
+  if (answer.kind === "kept") drawKept(answer.kept);
+}
+
+export const openedNumber = { value: -1 };
+export const nextNumber = () => (saidNumber += 1);
+
+function drawKept(kept) {
+  at("kept").replaceChildren(
+    ...kept.map((one, i) => {
+      const item = make("li", i ? "of-b" : "of-a");
+      const explore = make("a", "", "open in Explore");
+      explore.href = new URL("../?" + new URLSearchParams({ model: one.model }), document.baseURI).href;
+      const save = make("button", "pill", `record, ${(one.file.bytes / 1024).toFixed(0)} kB`);
+      save.type = "button";
+      save.addEventListener("click", () => download(one.file).catch((error) => notice(error.message, true)));
+      item.append(make("span", "key" + (i ? " b" : ""), `${one.arm}, step ${one.step}`), explore, save);
+      return item;
+    }),
+  );
+}
+
+async function download(file) {
+  const answer = await fetch(new URL(file.url, document.baseURI));
+  if (!answer.ok) throw new Error("this record is no longer kept: keep the run again");
+  const bytes = Uint8Array.from(atob((await answer.json()).data), (c) => c.charCodeAt(0));
+  const link = make("a");
+  link.href = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
+  link.download = file.name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}
+
+export function wireLive() {
+  stepper = new Stepper("result", document.querySelector('[data-stepper="result"]'));
+  at("live-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (!busy()) train();
+  });
+  at("live-form").addEventListener("change", (event) => {
+    const { live, arch, norm, fix } = event.target.dataset;
+    if (live) {
+      const size = live === "size" ? form?.sizes.find(([name]) => name === event.target.value) : null;
+      change({ [live]: event.target.value.trim(), ...(size ? { live_steps: size[2] } : {}) }, "replace");
+    }
+    const side = arch ?? norm ?? fix;
+    if (side) armChanged(side);
+  });
+  at("pause").addEventListener("click", () => ask(run.paused ? "go" : "pause"));
+  at("stop").addEventListener("click", () => {
+    if (run.received) return ask("stop");
+    drop(); // still in line
+    run.over = true;
+    say("Left the line.");
+    buttons();
+  });
+  at("keep").addEventListener("click", () => ask("keep"));
+}
