@@ -1,8 +1,7 @@
-"""Training the shipped pair: paired, deterministic, recorded; and what the committed models and their cards claim."""
+"""The shipped pair of code models: the recipe, the committed weights and what their cards claim."""
 
 import csv
 import json
-import math
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -12,10 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from model import load
-from model.growth.corpus import Corpus, standard_library
+from model.growth.arms import Arm
+from model.growth.corpus import Corpus
 from model.growth.heads import measure
+from model.growth.initial import initialised
+from model.growth.measure import probe
+from model.growth.probing import validation_loss, windows
 from model.growth.ship import ARMS, RECIPE, shipped_config, write_record
-from model.growth.train import initialised, largest_logits, train, validation_loss, windows
+from model.growth.train import Training
 from model.taps import capture
 
 SHIPPED = Path(__file__).parent.parent / "assets" / "checkpoints"
@@ -36,18 +39,6 @@ def test_arms_start_from_the_same_weights():
     assert not torch.equal(ours["embed.weight"], initialised(shipped_config("off"), seed=1).embed.weight)
 
 
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_run_replays_bit_for_bit(text, arm):
-    runs = []
-    for _ in range(2):
-        model = initialised(shipped_config(arm), seed=0)
-        runs.append(([*train(model, text, SHORT)], model.state_dict()))
-    (first, a), (second, b) = runs
-    assert [p.step for p in first] == [0, 3, 6] and math.isnan(first[0].train_loss) and first[1:] == second[1:]
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    assert first[-1].train_loss < first[1].train_loss
-
-
 def test_learning_rate_warms_up_and_falls_to_a_twentieth():
     recipe = replace(RECIPE, steps=100, warmup=10)
     factors = [recipe.lr_factor(step) for step in range(101)]
@@ -59,8 +50,8 @@ def test_recorded_quantities_equal_a_direct_computation(text):
     model, tokens = initialised(shipped_config("on"), seed=0), windows(text.validation, torch.tensor([0, 7, 99]), 33)
     _, taps = capture(model, tokens[:, :-1])
     visible = torch.ones(32, 32, dtype=torch.bool).tril()
-    direct = [taps[f"blocks.{i}.attn.hook_logits"][..., visible].abs().max().item() for i in range(4)]
-    assert largest_logits(model, tokens[:, :-1]) == pytest.approx(direct, rel=1e-6)
+    direct = [taps[f"blocks.{i}.attn.hook_logits"][..., visible].abs().amax((0, 2)).tolist() for i in range(4)]
+    assert probe(model, tokens[:, :-1])["max_logit"] == pytest.approx(torch.tensor(direct).numpy(), rel=1e-5)
     loss = F.cross_entropy(taps["logits"].flatten(0, 1), tokens[:, 1:].flatten()).item()
     assert validation_loss(model, tokens) == pytest.approx(loss, rel=1e-5)
 
@@ -77,18 +68,14 @@ def test_head_figures_on_a_head_that_is_known(text):
         assert figures.induction == pytest.approx(figures.uniform, rel=1e-4)
 
 
-def test_corpus_is_split_by_file_and_leaves_packages_out():
-    corpus = standard_library()
-    assert len(corpus.train) > 10 * len(corpus.validation) > 0 and corpus.files[0] > corpus.files[1] > 0
-    assert len(corpus.sha256) == 64 and b"def namedtuple(" in bytes(corpus.train) + bytes(corpus.validation)
-
-
-def test_record_is_a_plain_table(tmp_path, text):
-    points = [*train(initialised(shipped_config("off"), seed=0), text, SHORT)]
-    write_record(tmp_path / "record.csv", points)
+def test_record_of_the_shipped_pair_is_a_plain_table(tmp_path, text):
+    training = Training(Arm("off", shipped_config("off"), SHORT), text)
+    points = [event.probe for event in training if event.probe]
+    write_record(tmp_path / "record.csv", training.record())
     rows = list(csv.DictReader((tmp_path / "record.csv").open()))
     assert [int(row["step"]) for row in rows] == [0, 3, 6] and rows[0]["train_loss"] == ""
-    assert float(rows[2]["max_logit_3"]) == pytest.approx(points[2].max_logit[3], abs=1e-3)
+    assert float(rows[2]["max_logit_3"]) == pytest.approx(points[2].values["max_logit"][3].max(), abs=1e-3)
+    assert float(rows[2]["validation_loss"]) == pytest.approx(points[2].validation_loss, abs=1e-5)
 
 
 @pytest.mark.parametrize("arm", ARMS)
@@ -97,6 +84,7 @@ def test_the_shipped_model_is_what_its_folder_says(arm):
     facts, lm = json.loads((folder / "run.json").read_text()), load(folder, device="cpu")
     rows = list(csv.DictReader((folder / "record.csv").open()))
     assert lm.config == shipped_config(arm) and facts["parameters"] == lm.parameters and facts["arm"] == arm
+    assert type(RECIPE)(**facts["recipe"]) == RECIPE, "the recipe of the shipped pair must stay readable"
     assert int(rows[-1]["step"]) == facts["recipe"]["steps"] == RECIPE.steps
     assert sum(f.stat().st_size for f in folder.iterdir()) < 8_000_000
     other = json.loads((SHIPPED / f"code-qknorm-{'on' if arm == 'off' else 'off'}" / "run.json").read_text())
