@@ -46,6 +46,11 @@ def one_thread():
 
 
 @pytest.fixture(scope="module")
+def library() -> Corpus:
+    return standard_library()
+
+
+@pytest.fixture(scope="module")
 def text() -> Corpus:
     words = torch.randint(97, 105, (9000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     words[::5] = 32
@@ -121,14 +126,13 @@ def test_a_run_replays_bit_for_bit_from_its_own_record(text, tmp_path):
     assert not same(stored, other.record())
 
 
-def test_a_shipped_run_replays_its_first_twenty_steps():
+def test_a_shipped_run_replays_its_first_twenty_steps(library):
     """On the machine, torch and Python whose numbers they are; elsewhere floating point may differ in the last place."""
     meta = next(m for m in index() if m["name"] == "stress-off-lr0.1-seed0")
-    corpus = standard_library()
-    if (corpus.sha256, torch.__version__) != (meta["corpus"]["sha256"], meta["torch"]):
+    if (library.sha256, torch.__version__) != (meta["corpus"]["sha256"], meta["torch"]):
         pytest.skip("this Python's standard library, or torch, is another than the shipped run's")
     stored = Record.read(next(path for path in shipped() if path.stem == meta["name"]))
-    training = Training(Arm("off", config_of(meta["config"])[0], Recipe(**meta["recipe"])), corpus)
+    training = Training(Arm("off", config_of(meta["config"])[0], Recipe(**meta["recipe"])), library)
     for event in training:
         if event.step == 20:
             break
@@ -138,10 +142,10 @@ def test_a_shipped_run_replays_its_first_twenty_steps():
     assert now.values["max_logit"] == pytest.approx(stored.values["max_logit"][:3], rel=1e-3)
 
 
-def test_growth_itself(text):
+def test_growth_itself(library):
     """S at learning rate 0.1, step 120: above 1000 without QK-norm, below 100 with it, on the standard library."""
-    corpus, off = standard_library(), base_arm("S", lr=0.1, record_every=40, validate_every=None)
-    pair = [Training(arm, corpus) for arm in (off, fixed(off, "qk-norm"))]
+    off = base_arm("S", lr=0.1, record_every=40, validate_every=None)
+    pair = [Training(arm, library) for arm in (off, fixed(off, "qk-norm"))]
     for i, event in interleave(pair, ["qk-norm"]):
         if event.step == 120 and i == 1:
             break
@@ -231,9 +235,9 @@ def test_a_run_that_is_no_longer_finite_ends_and_says_where(text, lr, tmp_path):
     assert record.meta["ended"] == training.ended and np.isnan(record.worst("max_logit")[-1]).any()
 
 
-def test_a_run_rests_between_steps_and_says_where_it_was_stopped(text):
+def test_a_run_rests_between_steps_and_says_where_it_was_stopped(library):
     """A page stops it by not asking for the next step: nothing may be busy for a second between two events."""
-    training, gaps, began = Training(base_arm("S", lr=0.1), standard_library()), [], time.perf_counter()
+    training, gaps, began = Training(base_arm("S", lr=0.1), library), [], time.perf_counter()
     for event in training:
         gaps.append(time.perf_counter() - began)
         if event.step == 50:  # with probes and a validation loss among them
@@ -257,10 +261,10 @@ def test_a_resumed_run_gives_the_numbers_of_one_that_was_never_interrupted(text,
         assert list(Training(small(steps=20), text, folder)) == [], "a finished run has nothing left to do"
 
 
-def test_a_killed_process_loses_no_more_than_the_steps_since_its_checkpoint(tmp_path):
+def test_a_killed_process_loses_no_more_than_the_steps_since_its_checkpoint(tmp_path, library):
     """SIGKILL in the middle of a run from the shell; the same command goes on and ends with the uninterrupted numbers."""
     text, config = tmp_path / "text.txt", tmp_path / "net" / "config.json"
-    text.write_bytes(bytes(standard_library().validation[:40_000].tolist()))
+    text.write_bytes(bytes(library.validation[:40_000].tolist()))
     config.parent.mkdir()
     save_folder(config.parent, SMALL, initialised(SMALL, 0).state_dict())
     options = [
@@ -268,7 +272,7 @@ def test_a_killed_process_loses_no_more_than_the_steps_since_its_checkpoint(tmp_
         "--model",
         str(config),
         "--steps",
-        "400",
+        "200",
         "--lr",
         "0.05",
         "--text",

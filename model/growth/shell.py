@@ -73,7 +73,10 @@ def command(options: argparse.Namespace) -> None:
 
 def run(arm: Arm, corpus: Corpus, folder: Path, options: argparse.Namespace) -> Record:
     training = Training(arm, corpus, folder, snapshots=options.snapshots, checkpoint_every=options.checkpoint_every)
-    with tqdm(total=arm.recipe.steps, initial=training.step, desc=folder.name, unit="step", mininterval=1.0) as bar:
+    told = {"desc": folder.name, "unit": "step", "mininterval": 1.0, "disable": None}  # None: silent where nobody watches
+    with tqdm(total=arm.recipe.steps, initial=training.step, **told) as bar:
+        total=arm.recipe.steps, initial=training.step, desc=folder.name, unit="step", mininterval=1.0, disable=None
+    ) as bar:
         for event in training:
             bar.update(event.step - bar.n)
             if event.probe:
