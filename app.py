@@ -67,7 +67,7 @@ def web(shelf):
     import gradio as gr
 
     from model import PRESETS
-    from viz.pages import anatomy, compare, explore
+    from viz.pages import anatomy, compare, explore, growth
     from viz.pages.shell import head, parent
     from viz.store import Store
 
@@ -76,6 +76,7 @@ def web(shelf):
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
+    app = mount(app, growth.blocks(growth.Growth(shelf, store)), path="/growth", head=head("growth", "growth.css"))
     own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway
     page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))

@@ -24,6 +24,7 @@ TYPES = {".js": "text/javascript", ".css": "text/css"}
 PAGES = {  # name -> what the navigation calls it, its address below the root
     "explore": ("Explore", ""),
     "compare": ("Compare", "compare/"),
+    "growth": ("Growth", "growth/"),
     "anatomy": ("Anatomy", "anatomy/"),
 }
 FOR_GOOD = "public, max-age=31536000, immutable"

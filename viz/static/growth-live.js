@@ -94,7 +94,7 @@ function armChanged(side) {
 function train() {
   drop();
   asked += 1;
-  run = { id: null, token: asked, layers: [], received: 0, over: false, paused: false, seen: [0, 0] };
+  run = { id: null, token: asked, layers: [], received: 0, over: false, paused: false, curves: {} };
   at("kept").replaceChildren();
   showFiles("result", []);
   say("asking for a place…");
@@ -152,12 +152,13 @@ function take(answer) {
 /** [arm, step, loss, probe] -> the traces of each panel, in the order in which Python made them. */
 async function extend(fresh) {
   const [left, right] = run.layers;
-  const grown = Object.fromEntries([...PANELS, "loss"].map((name) => [name, new Map()]));
+  const grown = new Map([...PANELS, "loss"].map((name) => [name, new Set()])); // panel -> traces with new points
   const put = (name, trace, x, y) => {
     if (y === null || y === undefined) return;
-    const entry = grown[name].get(trace) ?? grown[name].set(trace, [[], []]).get(trace);
-    entry[0].push(x);
-    entry[1].push(y);
+    const all = (run.curves[name + trace] ??= { x: [], y: [] });
+    all.x.push(x);
+    all.y.push(y);
+    grown.get(name).add(trace);
   };
   for (const [arm, step, loss, probe] of fresh) {
     put("loss", 2 * arm, step, loss);
@@ -167,11 +168,12 @@ async function extend(fresh) {
     put("max_logit", left + right + arm, step, bound);
     PANELS.forEach((name, i) => quantities[i].forEach((value, layer) => put(name, arm * left + layer, step, value)));
   }
-  for (const [name, traces] of Object.entries(grown)) {
+  for (const [name, traces] of grown) {
     const gd = document.querySelector(`[data-card="live-${name}"] .gd`);
     if (!gd?._fullLayout || !traces.size) continue;
-    const which = [...traces.keys()];
-    await plotly().extendTraces(gd, { x: which.map((t) => traces.get(t)[0]), y: which.map((t) => traces.get(t)[1]) }, which);
+    const which = [...traces];
+    const all = which.map((trace) => run.curves[name + trace]);
+    await plotly().restyle(gd, { x: all.map((one) => one.x), y: all.map((one) => one.y) }, which);
   }
 }
 
