@@ -75,8 +75,6 @@ def run(arm: Arm, corpus: Corpus, folder: Path, options: argparse.Namespace) -> 
     training = Training(arm, corpus, folder, snapshots=options.snapshots, checkpoint_every=options.checkpoint_every)
     told = {"desc": folder.name, "unit": "step", "mininterval": 1.0, "disable": None}  # None: silent where nobody watches
     with tqdm(total=arm.recipe.steps, initial=training.step, **told) as bar:
-        total=arm.recipe.steps, initial=training.step, desc=folder.name, unit="step", mininterval=1.0, disable=None
-    ) as bar:
         for event in training:
             bar.update(event.step - bar.n)
             if event.probe:
