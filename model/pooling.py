@@ -38,7 +38,7 @@ class Pool:
         """x: all of every axis, or the query rows from `start` on."""
         shown = torch.ones_like(x, dtype=torch.bool) if visible is None else visible.expand(x.shape)
         high = self._blocks(x.masked_fill(~shown, -torch.inf), -torch.inf, start)
-        low = self._blocks(x.masked_fill(~shown, torch.inf), torch.inf, start)
+        low = self._blocks(x.masked_fill(~shown, torch.inf), torch.inf, start) if self.signed else None
         shown = self._blocks(shown.float(), 0.0, start) > 0
         into = [slice(None)] * x.ndim
         if "query_pos" in self.dims:
@@ -47,7 +47,8 @@ class Pool:
             into[axis] = slice(first, first + high.shape[axis])
         into = tuple(into)
         self.high[into] = torch.maximum(self.high[into], high)
-        self.low[into] = torch.minimum(self.low[into], low)
+        if low is not None:
+            self.low[into] = torch.minimum(self.low[into], low)
         self.shown[into] |= shown
 
     def _blocks(self, x: Tensor, fill: float, start: int) -> Tensor:

@@ -40,7 +40,7 @@ def _entropy(p: Tensor) -> Tensor:
 
 _max, _min, _add, _length = torch.maximum, torch.minimum, torch.add, torch.linalg.vector_norm
 REDUCERS = {
-    "absmax": Reducer(0.0, lambda x, a, n: (_length(x, torch.inf, a),), _max, lambda m: m, "largest |x|"),
+    "absmax": Reducer(0.0, lambda x, a, n: (_max(x.amax(a), -x.amin(a)),), _max, lambda m: m, "largest |x|"),
     "max": Reducer(-torch.inf, lambda x, a, n: (x.amax(a),), _max, lambda m: m, "largest"),
     "min": Reducer(torch.inf, lambda x, a, n: (x.amin(a),), _min, lambda m: m, "smallest"),
     "sum": Reducer(0.0, lambda x, a, n: (x.sum(a),), _add, lambda s: s, "sum"),
@@ -184,7 +184,7 @@ class Counter:
         self.count += x.numel()
         hidden = None if visible is None else ~visible
         if visible is not None:
-            self.masked += x.numel() - int(visible.expand(x.shape).sum())
+            self.masked += x.numel() - int(visible.sum()) * (x.numel() // max(1, visible.numel()))
         shown = x if hidden is None else x.masked_fill(hidden, 0)
         if not torch.isfinite(total := shown.sum()):  # finite only if every entry is: the counts are rarely needed
             self.nan += int(shown.isnan().sum())
@@ -193,9 +193,11 @@ class Counter:
             x = shown[shown.isfinite() if hidden is None else shown.isfinite() & visible]
             shown, hidden, total = x, None, x.sum()
         if x.numel():
-            low = x.amin() if hidden is None else x.masked_fill(hidden, torch.inf).amin()
-            high = x.amax() if hidden is None else x.masked_fill(hidden, -torch.inf).amax()
-            self.low, self.high = min(self.low, float(low)), max(self.high, float(high))
+            low, high = float(shown.amin()), float(shown.amax())
+            if hidden is not None:  # where the hidden entries' zero is an end, the visible ones' own end is looked up
+                low = low if low < 0 else float(x.masked_fill(hidden, torch.inf).amin())
+                high = high if high > 0 else float(x.masked_fill(hidden, -torch.inf).amax())
+            self.low, self.high = min(self.low, low), max(self.high, high)
             self.total += float(total)
             self.squares += float(torch.linalg.vector_norm(shown)) ** 2
 

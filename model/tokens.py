@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer as Backend
@@ -42,6 +43,7 @@ class Tokenizer:
         self._added = {number: token.content for number, token in backend.get_added_tokens_decoder().items()}
         self.size = max(backend.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self._byte_level = "ByteLevel" in _types(backend.decoder) | _types(backend.pre_tokenizer)
+        self._piece = lru_cache(1 << 16)(self._piece)  # a page asks for the same labels with every click
         self._marked_spaces = "Metaspace" in _types(backend.decoder) or "▁" in _replaced(backend.decoder)
 
     @classmethod

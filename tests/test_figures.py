@@ -1,5 +1,6 @@
 """The pictures themselves: what is drawn where, in which finite range, under which literal label, and how large it is."""
 
+import base64
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from viz.figures.mosaic import mosaic
 from viz.figures.ranking import ranking
 from viz.figures.rotary import arrows
 from viz.figures.stack import Panel, Series, stack
+from viz.picture import Picture
 
 LIGHT, DARK = th.LIGHT, th.DARK
 LARGEST = 300_000
@@ -290,3 +292,30 @@ def test_the_colour_bar_of_a_causal_square_never_moves():
         bars.append((bar.orientation, bar.x, bar.y, bar.xanchor, bar.yanchor, bar.len))
         assert n >= 4 or layout.xaxis.range[1] > n - 0.5
     assert len(set(bars)) == 1
+
+
+def test_a_picture_is_the_same_with_and_without_plotlys_own_object():
+    values = {
+        "z": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3), "x": np.arange(3), "y": np.array([0.5, np.nan]),
+        "text": np.array(["a", "<b>"]), "customdata": np.array([2**40, 1]), "name": "n",
+    }  # fmt: skip
+    layout = {"height": 100, "xaxis": {"range": [np.float32(0.5), 2]}}
+    quick, checked = (Picture([{"type": "heatmap"} | values], dict(layout)) for _ in range(2))
+    assert checked.data[0].name == "n" and checked.layout.height == 100 == quick.height
+    one, other = json.loads(quick.to_json()), json.loads(checked.to_json())
+    own, theirs = one["data"][0], other["data"][0]
+    for name, dtype in (("z", "f4"), ("x", "i4")):  # plotly.py takes the narrowest integer, we take 32 bits
+        unpacked = np.frombuffer(base64.b64decode(own[name]["bdata"]), dtype).reshape(values[name].shape)
+        assert own[name]["dtype"] == dtype and np.array_equal(unpacked, values[name])
+    assert own["z"] == theirs["z"] and own["y"] == theirs["y"] and own["text"] == theirs["text"]
+    assert own["customdata"] == [2**40, 1] and one["layout"] == {
+        key: value for key, value in other["layout"].items() if key != "template"
+    }
+    late = Picture([dict(values, type="heatmap")], dict(layout))
+    late.add_trace({"type": "scatter", "y": [1]})
+    late.layout.margin.t = 7  # plotly's object was asked for: what is changed there is drawn
+    late.add_trace({"type": "scatter", "y": [2]})
+    drawn = json.loads(late.to_json())
+    assert len(drawn["data"]) == 3 and drawn["layout"]["margin"]["t"] == 7
+    with pytest.raises(TypeError):
+        Picture([{"x": object()}], dict(layout)).to_json()

@@ -4,7 +4,7 @@ named means ColorBrewer to plotly.py and something else to plotly.js."""
 import math
 from dataclasses import dataclass
 
-import plotly.graph_objects as go
+from viz.picture import Picture
 
 SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -115,7 +115,7 @@ def axis(theme: Theme, title: str = "", *, grid: bool = False, **more) -> dict:
 
 def figure(
     data: list[dict], theme: Theme, *, height: int, revision: str, click: tuple[str, str] | None = None, **layout
-) -> go.Figure:
+) -> Picture:
     """A figure without a title (the page writes title and caption) whose zoom survives as long as `revision` stays.
 
     `click` = (field of the page's state, where a clicked point carries its value: "x", "y" or "customdata").
@@ -147,7 +147,7 @@ def figure(
     }
     if click is not None:
         base["meta"] = {"click": {"field": click[0], "from": click[1]}}
-    return go.Figure(data=data, layout=base | layout)
+    return Picture(data, base | layout)
 
 
 def number(x: float) -> str:

@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import plotly.graph_objects as go
 
 from model.view import Request, Stats, View
+from viz.picture import Picture
 from viz.theme import Theme
 
 Rows = list[tuple[str, str]]
@@ -22,17 +22,17 @@ class Card:
     id: str
     title: str
     caption: str
-    figure: go.Figure | None = None
+    figure: Picture | None = None
     table: Rows | None = None
     height: int = 0  # px of the figure
     role: str = "more"
 
 
 def card(
-    id: str, title: str, caption: str, figure: go.Figure | None = None, table: Rows | None = None, role: str = "more"
+    id: str, title: str, caption: str, figure: Picture | None = None, table: Rows | None = None, role: str = "more"
 ) -> Card:
     """A card whose height is its figure's."""
-    return Card(id, title, caption, figure, table, int(figure.layout.height) if figure is not None else 0, role)
+    return Card(id, title, caption, figure, table, figure.height if figure is not None else 0, role)
 
 
 @dataclass(frozen=True)
