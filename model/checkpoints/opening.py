@@ -6,28 +6,53 @@ from pathlib import Path
 from model.checkpoints.checkpoint import Checkpoint
 from model.checkpoints.fields import listed, shown
 from model.checkpoints.gguf import open_gguf
-from model.checkpoints.huggingface import CONFIG, open_folder
+from model.checkpoints.gguf.header import MAGIC
+from model.checkpoints.huggingface import CONFIG, open_file, open_folder
+from model.checkpoints.meta import PARAMS, open_meta
 from model.errors import BlockscopeError
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
     """Check a model on disk and open it. Raises BlockscopeError: one sentence, what is wrong and what to do."""
     if os.path.isdir(source):  # False too for what cannot be a path
+        return _open_folder(Path(source))
+    if os.path.isfile(source):
         path = Path(source)
-        ggufs = sorted(file for file in path.glob("*.gguf"))
-        if ggufs and not (path / CONFIG).exists():
-            return open_gguf(_only(ggufs, path))
-        return open_folder(path)
-    if os.path.isfile(source) or os.path.lexists(source):
-        return open_gguf(source)
+        if path.suffix == ".json":
+            raise BlockscopeError(f"{path.name} describes a model and holds no weights; open the folder that it lies in")
+        return open_gguf(path) if path.suffix == ".gguf" or _begins(path, MAGIC) else open_file(path)
+    if os.path.lexists(source):
+        raise BlockscopeError(
+            f"{Path(source).name} is neither a folder nor an ordinary file; name a model's folder or weight file"
+        )
     raise BlockscopeError(f"there is no folder or file {shown(str(source), 200)}; expected a model's folder or its weight file")
+
+
+def _open_folder(path: Path) -> Checkpoint:
+    """A config.json says Hugging Face, whatever lies beside it; params.json says Meta; else a GGUF file may be alone."""
+    if (path / CONFIG).exists():
+        return open_folder(path)
+    if (path / PARAMS).exists():
+        return open_meta(path)
+    if ggufs := sorted(path.glob("*.gguf")):
+        return open_gguf(_only(ggufs, path))
+    if (path / "original" / PARAMS).exists():
+        raise BlockscopeError(f"{path.name} holds a model in the folder original; open that")
+    return open_folder(path)
 
 
 def _only(files: list[Path], folder: Path) -> Path:
     """The one model among GGUF files; the parts of a split one count as one."""
     firsts = [file for file in files if "-of-" not in file.name or "-00001-of-" in file.name] or files[:1]
     if len(firsts) > 1:
-        raise BlockscopeError(
-            f"{folder.name} holds {len(firsts)} GGUF models ({listed(f.name for f in firsts)}); name one of them"
-        )
+        names = listed(file.name for file in firsts)
+        raise BlockscopeError(f"{folder.name} holds {len(firsts)} GGUF models ({names}); name one of them")
     return firsts[0]
+
+
+def _begins(path: Path, magic: bytes) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(magic)) == magic
+    except OSError as error:
+        raise BlockscopeError(f"{path.name} cannot be read: {error.strerror}") from None

@@ -14,9 +14,11 @@ from model.attention import Attention
 from model.block import PreNorm
 from model.checkpoints.families import FAMILIES, config_of
 from model.checkpoints.fields import listed
-from model.checkpoints.huggingface import CONFIG, TOKENIZER, WEIGHTS
+from model.checkpoints.huggingface import CONFIG
 from model.checkpoints.names import expected, recipe_of
+from model.checkpoints.shards import WEIGHTS
 from model.checkpoints.sources import DTYPES
+from model.checkpoints.vocabulary import TOKENIZER
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.masks import Sliding

@@ -20,7 +20,8 @@ FAMILIES: dict[str, Family] = {
     **deepseek.FAMILIES,
 }
 
-# model_type of a model that also takes images or sound -> the type of its language model, which text_config describes
+# model_type of a model that also takes images or sound -> the type of its language model, which text_config describes;
+# another wrapper is opened where its text_config says itself of which type it is
 WRAPPED = {"gemma3": "gemma3_text", "llama4": "llama4_text"}
 
 
@@ -38,14 +39,15 @@ def understand(values: dict, where: str = "config.json", origins: Mapping[str, s
     """A parsed config.json; errors name the field, its value and what was expected."""
     fields = Fields(values, where, origins)
     kind = fields.raw("model_type")
-    if not isinstance(kind, str) or kind not in {**FAMILIES, **WRAPPED}:
+    wrapped = _wrapped(kind, values)
+    if not isinstance(kind, str) or (kind not in FAMILIES and not wrapped):
         said = "is missing" if kind is None else f"is {shown(kind)}"
         raise fields.fail(f"model_type {said}; the types that can be opened are {', '.join([*FAMILIES, *WRAPPED])}")
     for name in ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"):
         fields.only(name, (False,), "only decoder-only models can be opened")
     fields.only("quantization_config", ({},), "the weights are quantised; save the model in bfloat16 first")
-    if kind in WRAPPED:
-        inner = understand(*_language_model(fields, WRAPPED[kind]))
+    if wrapped:
+        inner = understand(*_language_model(fields, wrapped))
         note = f"of a {kind} model only the language model is opened, from text_config"
         outer = tuple(field for field in fields.settings() if field.name in values and field.name != "text_config")
         return Understood(inner.config, inner.family, (note, *inner.notes), (*inner.settings, *outer))
@@ -58,6 +60,15 @@ def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config,
     """(model config, family, notes) of a parsed config.json."""
     understood = understand(values, where)
     return understood.config, understood.family, list(understood.notes)
+
+
+def _wrapped(kind: object, values: Mapping[str, object]) -> str | None:
+    """The type of the language model inside, if this is a model around one."""
+    if not isinstance(kind, str) or kind in FAMILIES or kind in WRAPPED:
+        return WRAPPED.get(kind) if isinstance(kind, str) else None
+    text = values.get("text_config")
+    inner = text.get("model_type") if isinstance(text, dict) else None
+    return inner if isinstance(inner, str) and inner in FAMILIES else None
 
 
 def _language_model(fields: Fields, kind: str) -> tuple[dict, str]:

@@ -11,10 +11,10 @@ from model.checkpoints.gguf.names import family
 from model.checkpoints.gguf.settings import ARCHITECTURES, words_of
 from model.checkpoints.gguf.tokenizer import tokenizer_of
 from model.checkpoints.gguf.weights import Weights, sources
-from model.checkpoints.huggingface import judge_tokens
 from model.checkpoints.names import match
 from model.checkpoints.sources import Source
 from model.checkpoints.tensors import Tensors
+from model.checkpoints.vocabulary import judge_tokens
 from model.errors import BlockscopeError
 
 FREQS = "rope_freqs.weight"
