@@ -9,6 +9,7 @@ import copy
 import hashlib
 import math
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
@@ -74,8 +75,10 @@ class WeightStore:
                 dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
                 self._make_room(dtype.itemsize * math.prod(shape))
                 value = self.lane.send(self.source(name, shape), dtype)
-                self._kept[name, shape] = nn.Parameter(value, requires_grad=False)
+                self._kept[name, shape] = parameter = nn.Parameter(value, requires_grad=False)
                 self.nbytes += value.nbytes
+                if self.bound is not None and mapped(value):  # used where it lies: its pages go when nobody has it any more
+                    weakref.finalize(parameter, drop, value).atexit = False
             self._kept.move_to_end((name, shape))
             return self._kept[name, shape]
 
@@ -100,8 +103,6 @@ class WeightStore:
         while self.bound is not None and self._kept and self.nbytes + size > self.bound.kept:
             _, gone = self._kept.popitem(last=False)
             self.nbytes -= gone.nbytes
-            if mapped(gone):
-                drop(gone)
 
     def ready(self, module: nn.Module, prefix: str, alias: Mapping[str, str] = NO_ALIAS) -> nn.Module:
         """`module`, whose path in the model is `prefix`, with every parameter in place. Without a bound it is filled where it

@@ -154,6 +154,23 @@ def test_pages_that_were_copied_are_handed_back_and_others_never(tmp_path):
     assert torch.equal(copy(turned, torch.empty(turned.shape)), mine.view(-1, 2).T)
 
 
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="resident pages are counted by Linux")
+def test_weights_used_where_they_lie_leave_memory_with_the_last_who_holds_them(tmp_path):
+    from safetensors import safe_open
+
+    save_file({name: torch.ones(CHUNK // 4, 1, dtype=torch.float32) for name in "ab"}, tmp_path / "x.safetensors")
+    file = safe_open(tmp_path / "x.safetensors", framework="pt")
+    store = WeightStore(
+        lambda name, shape: file.get_tensor(name), torch.device("cpu"), torch.float32, bound=Bound(CHUNK, CHUNK)
+    )
+    a = store.get("a", (CHUNK // 4, 1))
+    a.sum()
+    store.get("b", (CHUNK // 4, 1))
+    assert mapped(a) and not store.holds("a", (CHUNK // 4, 1)) and resident(a) > CHUNK / 2
+    del a
+    assert resident(file.get_tensor("a")) < CHUNK / 4
+
+
 def resident(x: torch.Tensor) -> int:
     """Bytes of the mapping of x that this process holds in memory."""
     inside = False
