@@ -10,6 +10,7 @@ from model.errors import BlockscopeError
 from model.growth import shell
 from model.growth.ship import ARMS, RECIPE, ship, train_arm
 from model.growth.show import show
+from model.growth.stress import COMMANDS, ship_stress
 
 FOLDER = Path(__file__).parents[2] / "assets" / "checkpoints"
 PROGRAM = "python -m model.growth"
@@ -37,6 +38,11 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--arm", choices=ARMS, help="only this arm")
     command.add_argument("--steps", type=int, default=RECIPE.steps, help=f"{RECIPE.steps} for the models that ship")
     command.set_defaults(run=shipping)
+    wanted = " ".join(f"({i}) {line}" for i, line in enumerate(COMMANDS, 1))
+    command = commands.add_parser("ship-stress", help="the stress pair as it ships, from its runs", epilog=f"runs: {wanted}")
+    command.add_argument("runs", type=Path, help="the --out folder of the runs that the model cards speak of")
+    command.add_argument("--out", type=Path, default=FOLDER, help="folder that receives code-stress-qknorm-off and -on")
+    command.set_defaults(run=lambda options: ship_stress(options.runs, options.out))
     return main
 
 

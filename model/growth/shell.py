@@ -36,8 +36,8 @@ def add_options(parser: argparse.ArgumentParser, several: bool) -> None:
     group.add_argument(
         "--model", action="append", default=[], metavar="PRESET|CONFIG.JSON", help="instead of --size; each is an arm"
     )
-    group.add_argument("--qk-norm", choices=QK_NORM, help="both: one arm without, one with it on each head; default: off")
-    what = "each of these is an arm of its own, beside none" if several else "changes every arm; may be repeated"
+    group.add_argument("--qk-norm", choices=QK_NORM, help="both: one arm without, one with it on each head")
+    what = "each of these is an arm of its own, beside those of --qk-norm" if several else "changes every arm; may be repeated"
     group.add_argument("--fix", default=[], choices=FIXES, help=what, **(many or {"action": "append"}))
     group = parser.add_argument_group("how they are trained")
     group.add_argument("--lr", type=float, default=[0.1] if several else 0.1, help="peak learning rate; default 0.1", **many)
@@ -97,7 +97,8 @@ def arms(options: argparse.Namespace) -> Iterator[tuple[str, str, Arm]]:
 
 def variants(options: argparse.Namespace, lr: float, seed: int, apart: bool) -> Iterator[tuple[str, Arm, list[str]]]:
     """(label, arm, by which choices it differs from the first) for one learning rate and seed."""
-    modes = QK_NORM[options.qk_norm or "off"]
+    only_fixes = apart and options.fix and options.qk_norm is None
+    modes = () if only_fixes else QK_NORM[options.qk_norm or "off"]
     bases = list(models(options, lr, seed))
     for base, mode in product(bases, modes):
         names = (*CHANGED[mode], *(() if apart else options.fix))
