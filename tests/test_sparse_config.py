@@ -180,7 +180,7 @@ REFUSED = [  # (case, changes, what the sentence must name)
     ("deepseek_v3", {"qk_head_dim": 21}, ("qk_head_dim is 21", "20")),
     ("deepseek_v3", {"num_key_value_heads": 3}, ("num_key_value_heads is 3", "num_attention_heads is 6")),
     ("deepseek_v3", {"kv_lora_rank": 0}, ("kv_lora_rank is 0",)),
-    ("deepseek_v3", {"quantization_config": {"quant_method": "fp8"}}, ("quantization_config",)),
+    ("deepseek_v3", {"quantization_config": {"quant_method": "awq"}}, ("quantization_config",)),
     ("llama4_text", {"attention_chunk_size": 0}, ("attention_chunk_size is 0",)),
     ("llama4_text", {"no_rope_layers": [1, 0]}, ("no_rope_layers", "4 layers")),
     ("llama4_text", {"no_rope_layers": [1, 2, 1, 1]}, ("no_rope_layers",)),

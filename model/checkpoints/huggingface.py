@@ -14,6 +14,7 @@ from model.checkpoints.families import Understood, understand
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import LARGEST_CONFIG, read_json, shown
 from model.checkpoints.names import find_prefix, head_name, match, recipe_of
+from model.checkpoints.quantised import plain
 from model.checkpoints.shards import INDEX, LARGEST_INDEX, find_weights, tensors_of
 from model.checkpoints.sources import Source
 from model.checkpoints.tensors import Parameter, Tensors
@@ -64,6 +65,7 @@ def _shards(folder: Path) -> set[str]:
 
 def _assembled(path: Path, name: str, understood: Understood, found: dict[str, Source], ignored: list[str]) -> Checkpoint:
     """The checkpoint of a config and the tensors found for it, each checked against the other."""
+    found, scales = plain(found, understood.quantised, name)
     config, head = settle_head(understood.config, understood.family, found, name)
     parameters, unread = match(config, understood.family, found, name)
     tokenizer, about_tokens = find_tokenizer(path, config)
@@ -73,7 +75,7 @@ def _assembled(path: Path, name: str, understood: Understood, found: dict[str, S
         config=config,
         tensors=Tensors(parameters),
         tokenizer=tokenizer,
-        report=(*understood.notes, *ignored, *unread, *head, *about_tokens),
+        report=(*understood.notes, *scales, *ignored, *unread, *head, *about_tokens),
         files=tuple(path / file for file in _files(path, found)),
         stored=found,
         settings=understood.settings,

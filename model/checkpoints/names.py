@@ -7,6 +7,7 @@ import torch
 
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import listed
+from model.checkpoints.quantised import EIGHT_BITS
 from model.checkpoints.recipes import Recipe, Shape, Stored
 from model.checkpoints.sources import DTYPES, Source
 from model.checkpoints.tensors import Parameter
@@ -14,6 +15,7 @@ from model.errors import BlockscopeError
 from model.lm import Decoder
 
 BUFFERS = re.compile(r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$")  # tables that old files carry along
+ACTIVATIONS = re.compile(r"\.(input|output|[qkv])_scale$")  # scales of what a quantised run would round, beside the weights
 OTHER_TOWERS = re.compile(
     r"^(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|audio_tower|image_newline)(\.|$)"
 )
@@ -107,8 +109,9 @@ def _check(source: Source, shape: Shape, where: str, settings: str) -> None:
             f"{list(shape)}; config and weights belong to different models"
         )
     if source.reads not in DTYPES:
+        scale = ", and there is no scale for it" if source.dtype in EIGHT_BITS else ""
         raise BlockscopeError(
-            f"{source.name} in {source.file.name} is stored as {source.dtype}; expected {', '.join(DTYPES)}: "
+            f"{source.name} in {source.file.name} is stored as {source.dtype}{scale}; expected {', '.join(DTYPES)}: "
             "save the model unquantised first"
         )
 
@@ -127,7 +130,7 @@ def _judge_the_rest(config: Decoder.Config, family: Family, prefix: str, rest: I
 
 
 def _ignored(name: str, config: Decoder.Config, family: Family, prefix: str) -> bool:
-    if BUFFERS.search(name) or OTHER_TOWERS.match(name):
+    if BUFFERS.search(name) or ACTIVATIONS.search(name) or OTHER_TOWERS.match(name):
         return True
     hits = [re.fullmatch(pattern, name.removeprefix(prefix)) for pattern in family.ignored if name.startswith(prefix)]
     return any(hit and int(hit.groupdict().get("beyond", config.n_layers)) >= config.n_layers for hit in hits)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from model.checkpoints.families import deepseek, experts, gemma, gpt2, gpt_oss, gptj, llama, llama4, olmo2
 from model.checkpoints.families.common import Family
 from model.checkpoints.fields import Field, Fields, shown
+from model.checkpoints.quantised import Method, read_method
 from model.lm import Decoder
 
 FAMILIES: dict[str, Family] = {
@@ -33,6 +34,7 @@ class Understood:
     family: Family
     notes: tuple[str, ...]
     settings: tuple[Field, ...]
+    quantised: Method | None = None
 
 
 def understand(values: dict, where: str = "config.json", origins: Mapping[str, str] | None = None) -> Understood:
@@ -45,15 +47,17 @@ def understand(values: dict, where: str = "config.json", origins: Mapping[str, s
         raise fields.fail(f"model_type {said}; the types that can be opened are {', '.join([*FAMILIES, *WRAPPED])}")
     for name in ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"):
         fields.only(name, (False,), "only decoder-only models can be opened")
-    fields.only("quantization_config", ({},), "the weights are quantised; save the model in bfloat16 first")
+    method = read_method(fields)
     if wrapped:
         inner = understand(*_language_model(fields, wrapped))
         note = f"of a {kind} model only the language model is opened, from text_config"
         outer = tuple(field for field in fields.settings() if field.name in values and field.name != "text_config")
-        return Understood(inner.config, inner.family, (note, *inner.notes), (*inner.settings, *outer))
+        return Understood(
+            inner.config, inner.family, (note, *inner.notes), (*inner.settings, *outer), method or inner.quantised
+        )
     config = FAMILIES[kind].read(fields)
     fields.judge_the_rest(kind)
-    return Understood(config, FAMILIES[kind], tuple(fields.notes), fields.settings())
+    return Understood(config, FAMILIES[kind], tuple(fields.notes), fields.settings(), method)
 
 
 def config_of(values: dict, where: str = "config.json") -> tuple[Decoder.Config, Family, list[str]]:
