@@ -1,18 +1,23 @@
 """A survey of a checkpoint against the stored taps, for every design; its progress, and the shipped pair's known sizes."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from conftest import make_lm, tiny_config
+from conftest import distinct, make_lm, tiny_config
 
 from model import PRESETS, load
 from model.errors import BlockscopeError
 from model.growth import quantities
 from model.growth.measure import probe
 from model.growth.survey import STAGES, Survey, survey, surveying
+from model.growth.untrained import finish, scale_sweep
+from model.memory import Bound
+from model.run import LM
+from model.weights import WeightStore
 
 SHIPPED = Path(__file__).parent.parent / "assets" / "checkpoints"
 REAL = os.environ.get("BLOCKSCOPE_REAL_MODELS")
@@ -73,10 +78,25 @@ def test_gains_and_bound_stand_beside_the_logits(tokens):
 def test_it_tells_how_far_it_is_and_stops_when_closed(tokens):
     lm = make_lm()
     walk = surveying(lm, tokens)
-    assert [(p.done, p.total, p.what) for p, _ in zip(walk, range(2), strict=False)] == [(1, 4, "embedding"), (2, 4, "layer 0")]
+    assert [(p.done, p.total, p.what) for _, p in zip(range(2), walk, strict=False)] == [(1, 3, "layer 0"), (2, 3, "layer 1")]
     walk.close()
     assert lm.net.blocks[2].attn.q_proj.weight.is_meta, "a layer that was not reached was not read"
     assert isinstance(survey(lm, tokens), Survey)
+
+
+def test_weights_may_stream_through_a_bounded_memory(tokens):
+    """A block's weights are let go before the next one's are read: the same numbers, sinks and gains included."""
+    config = tiny_config("head")
+    sunk = replace(config, blocks=tuple(replace(b, attn=replace(b.attn, sink=True)) for b in config.blocks))
+    whole = make_lm(sunk)
+    store = WeightStore(distinct, torch.device("cpu"), torch.float32, bound=Bound(40_000, 40_000))
+    bounded = LM(sunk, store, name="tiny", source="test", tokenizer=None)
+    a, b = survey(whole, tokens), survey(bounded, tokens)
+    assert store.bounded and np.array_equal(a.bound, b.bound) and np.array_equal(a.gains["q"], b.gains["q"])
+    for one, other in ((a.values, b.values), (a.stages, b.stages), (probe(whole, tokens), probe(bounded, tokens))):
+        assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    row, same = (finish(scale_sweep(lm, tokens, [2.0])).rows[0] for lm in (whole, bounded))
+    assert row.loss == pytest.approx(same.loss, rel=1e-6) and np.array_equal(row.bound, same.bound)
 
 
 @pytest.mark.parametrize(("tokens", "said"), [([], "prompt is empty"), ([5, 999], "token id 999"), ([1.5], "whole numbers")])

@@ -83,7 +83,7 @@ def test_sweeps_say_what_they_are_and_how_far_they_are():
         except StopIteration as end:
             sweep = end.value
             break
-    assert [p.done for p in seen] == list(range(1, 11)) and {p.total for p in seen} == {10} and seen[-1].what == "layer 3"
+    assert [p.done for p in seen] == list(range(1, 9)) and {p.total for p in seen} == {8} and seen[-1].what == "layer 3"
     assert sweep.label == (
         "code-qknorm-off: W_q and W_k of every layer times s, on trained weights and the same text. "
         "This is an artificial scaling, not training."

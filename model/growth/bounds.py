@@ -54,15 +54,27 @@ def head_bounds(attention: nn.Module, context: int) -> Tensor | None:
     return q * k.repeat_interleave(c.n_heads // c.n_kv_heads) * attention.scale * stretch
 
 
+def layer_bound(attention: nn.Module, context: int) -> float:
+    """The largest |logit| that any head of one layer can reach; NaN where there is no bound."""
+    heads = head_bounds(attention, context)
+    return float("nan") if heads is None else float(heads.max())
+
+
+def largest_gain(attention: nn.Module, name: str) -> float:
+    """max|g| of the QK-norm "q_norm" or "k_norm"; NaN without one. The norms of a latent attention are not over q and k."""
+    over = getattr(attention.config, "qk_norm_over", None)
+    found = None if over is None else gain(getattr(attention, name))
+    return float("nan") if found is None else float(found.abs().max())
+
+
 def bound(model: Decoder | LM, context: int | None = None) -> np.ndarray:
     """The largest |logit| that any head of each layer can reach, float32 [layer]; NaN where there is no bound.
 
     Read from the gains as they are now: while they are learned, the bound moves. `context`: tokens of the text, the
     model's own context by default (some rotary scalings depend on it). A soft-cap bounds what comes after it, not this.
     """
-    found = []
-    for i, block in enumerate((model.net if isinstance(model, LM) else model).blocks):
-        attention = model.block(i).attn if isinstance(model, LM) else block.attn
-        heads = head_bounds(attention, context or model.config.context)
-        found.append(float("nan") if heads is None else float(heads.max()))
+    lm, found = isinstance(model, LM), []
+    for i in range(model.config.n_layers):
+        block = model.block(i) if lm else model.blocks[i]
+        found.append(layer_bound(block.attn, context or model.config.context))
     return np.array(found, np.float32)

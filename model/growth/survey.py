@@ -7,13 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from model.growth.bounds import bound, gain
-from model.growth.measure import Layer, settings, stacked
+from model.growth.bounds import largest_gain, layer_bound
+from model.growth.measure import settings, stacked, through
 from model.growth.quantities import measure, product, tiles
 from model.growth.sweeps import Walk, finish
-from model.place import Place
 from model.run import LM, Progress
-from model.taps import Recorder, recording
 
 STAGES = {  # the stage switch of Explore, in order -> what is measured of it, per head
     "raw": "largest |q·k|, over every pair of positions, later keys included",
@@ -42,27 +40,23 @@ def surveying(lm: LM, tokens: Sequence[int] | Tensor) -> Walk[Survey]:
 
     Nothing is kept but the residual stream, and logits a few query rows at a time.
     """
-    x = ids = lm.checked(tokens)
-    place, layers, total = Place.of(ids), lm.config.n_layers, lm.config.n_layers + 1
-    values, stages = [], []
-    for stage in range(-1, layers):
-        watchers = {}
-        if stage >= 0:
+    ids, layers = lm.checked(tokens), lm.config.n_layers
+    values, stages, bounds, gains = [], [], [], {"q": [], "k": []}
 
-            def look(attention: nn.Module, q: Tensor, k: Tensor) -> None:
-                known = settings(attention)
-                values.append(measure(q, k, **known))
-                stages.append(peaks(q, k, **known))
+    def look(attention: nn.Module, q: Tensor, k: Tensor) -> None:
+        known = settings(attention)
+        values.append(measure(q, k, **known))
+        stages.append(peaks(q, k, **known))
 
-            watchers = Layer(lm.block(stage).attn, look).watchers()
-        with recording(Recorder(watchers)):  # set and reset within one step: a generator may go on in another thread
-            x = lm.step(stage, x, place)
-        yield Progress(stage + 2, total, "embedding" if stage < 0 else f"layer {stage}")
-    blocks = [lm.block(i).attn for i in range(layers)]
+    for i, (block, _, _) in enumerate(through(lm, ids, look)):
+        bounds.append(layer_bound(block.attn, ids.shape[1]))
+        for part, found in gains.items():
+            found.append(largest_gain(block.attn, f"{part}_norm"))
+        yield Progress(i + 1, layers, f"layer {i}")
     return Survey(
         name=lm.name, tokens=tuple(ids.shape), dtype=str(lm.dtype).removeprefix("torch."),
-        values=stacked(values), stages=_columns(stages), bound=bound(lm, ids.shape[1]),
-        gains={part: np.array([_largest_gain(a, f"{part}_norm") for a in blocks], np.float32) for part in "qk"},
+        values=stacked(values), stages=_columns(stages), bound=np.array(bounds, np.float32),
+        gains={part: np.array(found, np.float32) for part, found in gains.items()},
     )  # fmt: skip
 
 
@@ -93,10 +87,3 @@ def _columns(layers: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
         for name, value in found.items():
             columns[name][i, : len(value)] = value.cpu().numpy()
     return columns
-
-
-def _largest_gain(attention: nn.Module, name: str) -> float:
-    if getattr(attention.config, "qk_norm_over", None) is None:  # the norms of a latent attention are not over q and k
-        return float("nan")
-    found = gain(getattr(attention, name))
-    return float("nan") if found is None else float(found.abs().max())

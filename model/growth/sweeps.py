@@ -8,14 +8,15 @@ from typing import TypeVar
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from model.errors import BlockscopeError
-from model.growth.measure import Layer, bound, measure, settings, stacked
+from model.growth.bounds import layer_bound
+from model.growth.measure import measure, settings, stacked, through
 from model.lm import Decoder
 from model.place import Place
 from model.run import LM, Progress
-from model.taps import Editor, Recorder, Tap, recording
+from model.taps import Editor, Tap
 
 LOSS_ROWS = 64  # positions whose next-token logits are held at a time
 Result = TypeVar("Result")
@@ -72,38 +73,29 @@ def passed(
     loss: bool = False,
 ) -> Generator[str, None, Row]:
     """tokens [batch, pos]: yields the name of each layer when it is done, returns the Row."""
-    net, last = (model.net if isinstance(model, LM) else model), model.config.n_layers
-    step = model.step if isinstance(model, LM) else _step(model)
-    place, found, rms = Place.of(tokens), [], []
-    layers = [Layer(block.attn, lambda a, q, k: found.append(measure(q, k, **settings(a)))) for block in net.blocks]
-    stream = tokens
-    for stage in range(-1, last):
-        if stage >= 0:
-            rms.append(float(stream.float().square().mean().sqrt()))
-        watchers = layers[stage].watchers() if stage >= 0 else {}
-        with recording(Recorder(watchers, editors)), torch.no_grad():
-            stream = step(stage, stream, place)
-        yield "embedding" if stage < 0 else f"layer {stage}"
-    mean = _loss(lambda part: step(last, part, place), stream, tokens) if loss else math.nan
-    context = tokens.shape[1]
+    found, bounds, rms, context = [], [], [], tokens.shape[1]
+
+    def look(attention: nn.Module, q: Tensor, k: Tensor) -> None:
+        found.append(measure(q, k, **settings(attention)))
+
+    for i, (block, entering, leaving) in enumerate(through(model, tokens, look, editors)):  # noqa: B007 (read after the loop)
+        bounds.append(layer_bound(block.attn, context))
+        rms.append(float(entering.float().square().mean().sqrt()))
+        yield f"layer {i}"
     return Row(
-        series=series,
-        x=x,
-        values=stacked(found),
-        bound=bound(model, context),
-        residual_rms=np.array(rms, np.float32),
-        loss=mean,
-    )
+        series=series, x=x, values=stacked(found), bound=np.array(bounds, np.float32), residual_rms=np.array(rms, np.float32),
+        loss=_loss(model, leaving, tokens) if loss else math.nan,
+    )  # fmt: skip
 
 
 def swept(label: str, axis: str, passes: Iterable[Callable[[], Generator[str, None, Row]]], layers: int) -> Walk[Sweep]:
-    """Run passes one after another, each of at most `layers` layers and its embedding."""
+    """Run passes one after another, each of `layers` layers."""
     passes, rows, done = list(passes), [], 0
-    total = len(passes) * (layers + 1)
+    total = len(passes) * layers
     for i, start in enumerate(passes):
         row = yield from _told(start(), done, total)
         rows.append(row)
-        done = (i + 1) * (layers + 1)
+        done = (i + 1) * layers
     return Sweep(label, axis, tuple(rows))
 
 
@@ -117,21 +109,13 @@ def _told(walk: Generator[str, None, Row], done: int, total: int) -> Walk[Row]:
         yield Progress(done, total, what)
 
 
-def _step(net: Decoder) -> Callable[[int, Tensor, Place], Tensor]:
-    def step(stage: int, x: Tensor, place: Place) -> Tensor:
-        if stage == -1:
-            return net.start(x, place)
-        return net.blocks[stage](x, place) if stage < net.config.n_layers else net.finish(x)
-
-    return step
-
-
 @torch.no_grad()
-def _loss(unembed: Callable[[Tensor], Tensor], stream: Tensor, tokens: Tensor) -> float:
+def _loss(model: Decoder | LM, stream: Tensor, tokens: Tensor) -> float:
     """Mean over all positions that have a next token, a few of them at a time: the vocabulary may be large."""
     if tokens.shape[1] < 2:
         raise BlockscopeError("the loss of a text needs at least two tokens: type a longer prompt")
-    total = 0.0
+    place, total = Place.of(tokens), 0.0
     for x, following in zip(stream[:, :-1].split(LOSS_ROWS, 1), tokens[:, 1:].split(LOSS_ROWS, 1), strict=True):
-        total += float(F.cross_entropy(unembed(x).float().flatten(0, 1), following.flatten(), reduction="sum"))
+        logits = model.step(model.config.n_layers, x, place) if isinstance(model, LM) else model.finish(x)
+        total += float(F.cross_entropy(logits.float().flatten(0, 1), following.flatten(), reduction="sum"))
     return total / tokens[:, 1:].numel()
