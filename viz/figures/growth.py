@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-import plotly.graph_objects as go
 
 from viz.figures.labels import escape
 from viz.figures.triptych import LATER
+from viz.picture import Picture
 from viz.theme import Theme, axis, figure, see_through
 
 FAINTEST = 0.35  # opacity of the first layer; the last is opaque
@@ -68,7 +68,7 @@ def sides(theme: Theme) -> tuple[str, ...]:
     return (theme.a, theme.b, *LATER[theme.name])
 
 
-def panel(drawn: Panel, theme: Theme, *, revision: str, height: int = 250) -> go.Figure:
+def panel(drawn: Panel, theme: Theme, *, revision: str, height: int = 250) -> Picture:
     """Shape 0 of the figure is a vertical line that the page moves to the chosen step."""
     colours = sides(theme)
     data = [_trace(line, colours[line.side], drawn) for line in drawn.lines]
@@ -154,7 +154,7 @@ def _upright(drawn: Panel, theme: Theme) -> dict:
     if drawn.growing and drawn.span is None:
         quiet |= {"range": None, "autorange": True}
         if drawn.log:
-            return axis(theme, "", grid=True, type="log", **quiet, **decades(-8, 40))
+            return axis(theme, "", grid=True, type="log", **quiet, **decades(-2, 3))  # one tick a decade, however far
     if not drawn.log:
         return axis(theme, "", grid=True, nticks=6, **quiet)
     return axis(theme, "", grid=True, type="log", **quiet, **decades(*_range(drawn)))
@@ -165,7 +165,7 @@ def decades(low: float, high: float) -> dict:
     if high - low < 1.3:
         marks = [m * 10.0**k for k in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in (1, 2, 5)]
         return {"tickmode": "array", "tickvals": marks, "ticktext": [f"{mark:,g}" for mark in marks]}
-    step = 1 if high - low > 30 else max(1, int(np.ceil((high - low) / 6)))
+    step = max(1, int(np.ceil((high - low) / 6)))
     powers = [k for k in POWERS if k % step == 0]
     return {"tickmode": "array", "tickvals": [10.0**k for k in powers], "ticktext": [power(k) for k in powers]}
 
@@ -184,7 +184,7 @@ class Points:
 def against(
     groups: list[Points], theme: Theme, *, x: str, y: str, log_y: bool, revision: str, at: float | None = None,
     height: int = 250, log_x: bool = True, ticks: np.ndarray | None = None, click: tuple[str, str] | None = None,
-) -> go.Figure:  # fmt: skip
+) -> Picture:  # fmt: skip
     """Real runs as points, joined by thin lines that only guide the eye; `at` marks the chosen one."""
     colours, data = sides(theme), []
     flat = Panel([Line(g.name, g.x, g.y, g.side, label=g.label) for g in groups], log=log_y)

@@ -1,10 +1,10 @@
 """Layers x heads of two arms at one step, side by side in one colour range, with the numbers in their cells."""
 
 import numpy as np
-import plotly.graph_objects as go
 
 from viz.figures import colours
 from viz.figures.labels import escape
+from viz.picture import Picture
 from viz.theme import Theme, axis, figure
 
 WORDED = 12  # heads up to which a cell has room for its number
@@ -27,7 +27,7 @@ def short(value: float) -> str:
 def heads(
     sides: list[np.ndarray], names: list[str], every: np.ndarray, theme: Theme, *, revision: str, unit: str,
     share: bool = False, chosen: list[tuple[int, int] | None] = (), first: int = 0,
-) -> go.Figure:  # fmt: skip
+) -> Picture:  # fmt: skip
     """sides: [layer, head] each -> maps beside each other. `every`: all values that the colours must span, at any step.
 
     `share`: values lie in 0..1 and get the whole range. A clicked cell brings layer * 1024 + head.

@@ -56,7 +56,7 @@ class Jobs:
 
     def _untrained(self, state: GrowthState, theme: Theme, report: Report) -> dict:
         found = self.sweeps(state.untrained, report)
-        told = {"what": state.untrained, "title": KINDS[state.untrained], "label": " ".join(s.label for s in found)}
+        told = {"what": state.untrained, "title": KINDS[state.untrained], "label": _label(found)}
         if state.untrained == "scale":
             cards, more = scale_cards(found, theme)
             return told | {"cards": self._cards(cards), **more}
@@ -80,7 +80,7 @@ class Jobs:
         names = [next((name for name in self.shelf.names if name.endswith(end)), None) for end in PAIR]
         if None in names:
             raise BlockscopeError(
-                "The trained pair, code-qknorm-off and code-qknorm-on, is not open in this app: name both folders with --model."
+                "The trained pair, code-qknorm-off and code-qknorm-on, is not open here: name both folders with --model."
             )
         report(Step(0, 0, "opening the trained pair"))
         return [self.shelf.model(name) for name in names]
@@ -100,7 +100,8 @@ class Jobs:
         surveys = [survey for _, survey in found]
         cards = [*([curve] if curve else []), *growth_survey.cards(surveys, seen, theme)]
         return {
-            "cards": self._cards(cards), "table": growth_survey.table(surveys), "notes": notes + sorted(set(filter(None, lines))),
+            "cards": self._cards(cards), "table": growth_survey.table(surveys),
+            "notes": notes + sorted(set(filter(None, lines))),
             "about": growth_survey.facts(surveys[0]), "seen": seen, "names": names,
         }  # fmt: skip
 
@@ -153,6 +154,14 @@ class Jobs:
     def _cards(self, found: list[Card]) -> list[dict]:
         told = [describe(one, self.store) for one in found]
         return [one | {"url": UP + one["url"]} if "url" in one else one for one in told]
+
+
+def _label(found: list[Sweep]) -> str:
+    """The sentence of every sweep, once where two models have the same: "a, b: ..."."""
+    parts = [sweep.label.partition(": ") for sweep in found]
+    if len({rest for _, _, rest in parts}) == 1:
+        return f"{', '.join(name for name, _, _ in parts)}: {parts[0][2]}"
+    return " ".join(sweep.label for sweep in found)
 
 
 def _told(answers: Generator[dict, None, T], job: str) -> Generator[dict, None, T]:

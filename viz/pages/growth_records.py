@@ -79,6 +79,10 @@ class Records:
                 self._kept.popitem(last=False)
             return self._kept[entry.file]
 
+    def own(self, group: str) -> list[Entry]:
+        """The runs made for a group; `members` are those that it shows."""
+        return [entry for entry in self.entries if entry.groups[0] == group]
+
     def members(self, group: str) -> list[Entry]:
         return [entry for entry in self.entries if group in entry.groups]
 

@@ -19,6 +19,10 @@ KINDS = {  # what is varied -> its title on the page
 }
 
 
+SHORT = {"pre-norm, residual scaled by 1/√(2·layers)": "", "pre-norm, init std 0.02": "init 0.02"}
+CEILING = 6.0  # decades: a stack without norms leaves every picture within ten layers
+
+
 def side_of(series: str) -> int:
     return int(series.endswith("on"))
 
@@ -61,16 +65,16 @@ def depth_cards(sweep: Sweep, theme: Theme) -> list[Card]:
         lines = []
         for row in sweep.rows:
             kind, values = row.series.rpartition(", ")[0], of(row)
-            dash, label = DASHES[kinds.index(kind) % len(DASHES)], kind.replace("pre-norm, ", "")[:14]
+            dash, label = DASHES[kinds.index(kind) % len(DASHES)], SHORT.get(kind, kind)
             lines.append(Line(row.series, np.arange(len(values)), values, side_of(row.series), 0.95, label, dash))
             ends += [_overflow(row, values)] if name == "logit" else []
-        drawn = Panel(lines, log=True, unit=title, across="layer")
+        drawn = Panel(lines, log=True, span=_span(lines), unit=title, across="layer")
         key = "; ".join(
             f"{kind} {word}" for kind, word in zip(kinds, ("solid", "dashed", "dotted", "dash-dotted"), strict=False)
         )
         figure = panel(drawn, theme, revision=f"depth:{name}", height=300)
         cards.append(card(f"untrained-{name}", title, f"{words}; {key}", figure))
-    lost = [end for end in ends if end]
+    lost = [f"the axis ends at 10⁶; {'; '.join(end for end in ends if end)}"]
     return [
         Card(cards[0].id, cards[0].title, " · ".join([cards[0].caption, *lost]), cards[0].figure, None, cards[0].height),
         *cards[1:],
@@ -113,6 +117,12 @@ def _points(sweep: Sweep, theme: Theme, name: str, title: str, of, log: bool, wo
 def _overflow(row: Row, values: np.ndarray) -> str:
     bad = np.flatnonzero(~np.isfinite(values))
     return f"{row.series}: not finite from layer {bad[0]} on" if len(bad) else ""
+
+
+def _span(lines: Sequence[Line]) -> tuple[float, float]:
+    values = np.concatenate([line.values for line in lines])
+    values = np.log10(values[np.isfinite(values) & (values > 0)])
+    return float(values.min()) - 0.2, min(CEILING, float(values.max()) + 0.2)
 
 
 def _top(values: np.ndarray) -> float:

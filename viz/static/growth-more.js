@@ -73,7 +73,10 @@ export function hearJobs(answer) {
   if (!said) return;
   if (answer.kind === "progress") return (said.textContent = answer.what + (answer.total ? ` · ${answer.done} of ${answer.total}` : ""));
   waiting = "";
-  if (answer.kind === "error") return (said.textContent = answer.sentence);
+  if (answer.kind === "error") {
+    at("bs").dataset.job = "error";
+    return (said.textContent = answer.sentence);
+  }
   measured[answer.job] = scheme();
   said.textContent = "";
   (answer.kind === "untrained" ? drawUntrained : drawSurvey)(answer).then(() => (at("bs").dataset.job = answer.kind));
