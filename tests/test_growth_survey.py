@@ -1,5 +1,7 @@
 """A survey of a checkpoint against the stored taps, for every design; its progress, and the shipped pair's known sizes."""
 
+import csv
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -8,11 +10,14 @@ import numpy as np
 import pytest
 import torch
 from conftest import distinct, make_lm, tiny_config
+from reference import build, config_json
 
 from model import PRESETS, load
 from model.errors import BlockscopeError
 from model.growth import quantities
+from model.growth.__main__ import main
 from model.growth.measure import probe
+from model.growth.record import Record
 from model.growth.survey import STAGES, Survey, survey, surveying
 from model.growth.untrained import finish, scale_sweep
 from model.memory import Bound
@@ -123,6 +128,95 @@ def test_the_shipped_pair_keeps_its_bound():
     found, other = (survey(lm, lm.encode(text)[:128]) for lm in (on, off))
     assert (found.values["max_logit"].max(1) <= found.bound).all() and found.bound.max() < 30
     assert other.values["max_logit"].max() > 2 * found.values["max_logit"].max()
+
+
+# ---- from a shell --------------------------------------------------------------------------------------------------------
+
+IDS = " ".join(map(str, range(3, 40)))
+
+
+@pytest.fixture(scope="module")
+def steps(tmp_path_factory) -> Path:
+    """A folder as trainers leave it: three steps whose queries grow, out of order, beside something else."""
+    folder = tmp_path_factory.mktemp("run")
+    for step, size in ((1000, 4), (20, 2), (5, 1)):
+        model = build(config_json("qwen3-mixed"))
+        with torch.no_grad():
+            for layer in model.model.layers:
+                layer.self_attn.q_norm.weight.mul_(size)
+        model.save_pretrained(folder / f"checkpoint-{step}")
+    (folder / "logs").mkdir()
+    return folder
+
+
+def said(capsys, *options: str) -> str:
+    main(["survey", *options, "--device", "cpu"])
+    return capsys.readouterr().out
+
+
+def test_a_folder_of_steps_becomes_a_growth_curve(steps, tmp_path, capsys):
+    rows = list(
+        csv.DictReader(
+            said(capsys, str(steps), "--prompt", IDS, "--csv", "--record", str(tmp_path / "r.safetensors")).splitlines()
+        )
+    )
+    assert [int(row["step"]) for row in rows[:: 3 * 6]] == [5, 20, 1000] and len(rows) == 3 * 3 * 6
+    kept = Record.read(tmp_path / "r.safetensors")
+    assert (
+        kept.step.tolist() == [5, 20, 1000] and kept.meta["group"] == "survey" and kept.meta["ended"] == "stopped at step 1000"
+    )
+    first = kept.values["max_logit"][:, 0]
+    np.testing.assert_allclose(
+        first[1:], first[:1] * [[2], [4]], rtol=1e-5, err_msg="layer 0 reads the same stream in all three"
+    )
+    np.testing.assert_allclose(kept.bound[2], 4 * kept.bound[0], rtol=1e-6)
+    direct = survey(load(steps / "checkpoint-20", device="cpu"), list(range(3, 40)))
+    assert np.array_equal(kept.values["entropy"][1], direct.values["entropy"])
+    assert float(rows[18]["max_logit"]) == pytest.approx(direct.values["max_logit"][0, 0], rel=1e-6)
+
+
+def test_tables_of_one_model_and_of_several(steps, capsys):
+    one = said(capsys, str(steps / "checkpoint-5"), "--prompt", IDS).splitlines()
+    direct = survey(load(steps / "checkpoint-5", device="cpu"), list(range(3, 40)))
+    assert one[0] == "checkpoint-5, 1 x 37 tokens, run in float32, measured in fp32" and len(one) == 3 + 1 + 3
+    named = dict(zip(one[3].split(), one[5].split(), strict=True))
+    assert "capped" not in named and float(named["max_logit"]) == pytest.approx(direct.values["max_logit"][1].max(), rel=1e-3)
+    assert float(named["entropy"]) == pytest.approx(direct.values["entropy"][1].min(), rel=1e-3)
+    several = said(capsys, "tiny-llama", "tiny-gemma2", "--prompt", "hello there").splitlines()
+    assert [line.split()[0] for line in several[-2:]] == ["tiny-llama", "tiny-gemma2"] and "capped" in several[-3]
+
+
+def test_json_holds_every_head_and_no_nan(capsys):
+    found = json.loads(
+        said(capsys, "tiny-gpt-oss", "--prompt", "hello there", "--json"), parse_constant=lambda x: pytest.fail(x)
+    )
+    lm = load("tiny-gpt-oss", device="cpu")
+    direct, model = survey(lm, lm.encode("hello there")), found["models"][0]
+    np.testing.assert_allclose(model["values"]["with_sink"], direct.stages["with sink"], rtol=1e-6)
+    assert model["values"]["bound"][0][0] is None and set(model["values"]) <= {*found["meanings"], "gain_q", "gain_k", "bound"}
+
+
+def test_a_text_file_is_cut_into_texts(tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("x" * 10 + "y" * 10 + "z" * 10)
+    for options, shape in ((("--context", "10", "--texts", "5"), "3 x 10"), (("--context", "10"), "1 x 10"), ((), "1 x 30")):
+        assert f"{shape} tokens" in said(capsys, "tiny-llama", "--text", str(tmp_path / "a.txt"), *options)
+
+
+def test_what_cannot_be_surveyed_is_said_in_a_sentence(tmp_path, steps, capsys):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty").mkdir()
+    for options, words in (
+        (["no-such-model"], "neither a"),
+        (["tiny-llama", "--text", str(tmp_path / "none.txt")], "no text file"),
+        (["tiny-llama", "--text", str(tmp_path / "binary")], "not text in UTF-8"),
+        (["tiny-llama", "--context", "0"], "--context must be"),
+        (["tiny-llama", "--prompt", ""], "prompt is empty"),
+        (["tiny-llama", "--record", str(tmp_path / "r.safetensors")], "--record needs one folder"),
+        ([str(tmp_path / "empty")], "empty"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            said(capsys, *options)
+        assert words in str(caught.value) + capsys.readouterr().err, options
 
 
 @pytest.mark.real

@@ -1,4 +1,4 @@
-"""python -m model.growth train|sweep|show|ship: train small models with and without what holds attention logits, and look."""
+"""python -m model.growth train|sweep|show|survey|ship: train small models with what holds attention logits, and look at any."""
 
 import argparse
 import os
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.errors import BlockscopeError
-from model.growth import shell
+from model.growth import shell, surveys
 from model.growth.ship import ARMS, RECIPE, ship, train_arm
 from model.growth.show import show
 from model.growth.stress import COMMANDS, ship_stress
@@ -33,6 +33,9 @@ def parser() -> argparse.ArgumentParser:
     for name, what in (("json", "as JSON, with everything that decided the run"), ("csv", "as CSV: a record's every probe")):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, default="table", help=what)
     command.set_defaults(run=lambda options: print(show(options.path, options.form)))
+    command = commands.add_parser("survey", help="largest logits of a checkpoint's every layer and head, and what bounds them")
+    surveys.add_options(command)
+    command.set_defaults(run=surveys.command)
     command = commands.add_parser("ship", help="train the shipped pair of code models, with and without QK-norm")
     command.add_argument("--out", type=Path, default=FOLDER, help="folder that receives code-qknorm-off and code-qknorm-on")
     command.add_argument("--arm", choices=ARMS, help="only this arm")
