@@ -1,4 +1,4 @@
-"""Opening a model: a folder with weights, or a preset name with random ones."""
+"""Opening a model: its files, wherever they are, or a preset name with random weights."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from model.checkpoints import open_checkpoint
+from model.checkpoints.hub import is_id
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.memory import Bound, bound
@@ -46,7 +47,10 @@ def load(
     source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0,
     memory: int | str | None = None,
 ) -> LM:  # fmt: skip
-    """A Hugging Face folder, whose weights are read when a layer is first needed, or a preset with random weights by `seed`.
+    """A model, whose weights are read when a layer is first needed, or a preset with random weights by `seed`.
+
+    A model is a Hugging Face folder, a .safetensors file beside its config.json, a GGUF file, Meta's original folder, or,
+    where nothing here has that name, an id of the Hugging Face hub: org/name, org/name@revision, org/name/file.gguf.
 
     `memory`: bytes of weights that stay in memory, such as "4GB"; a larger model streams through. None: half of what is free.
     """
@@ -54,16 +58,18 @@ def load(
     if str(source) in PRESETS:
         config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
         return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
-    path = Path(source).expanduser()
-    if not os.path.exists(path):  # False too for what cannot be a path
-        raise BlockscopeError(f"{str(source)[:200]!r} is neither a model here nor a preset; {meant(str(source))}")
-    checkpoint = open_checkpoint(path)
+    place = os.path.expanduser(source)
+    if not os.path.lexists(place) and not (isinstance(source, str) and is_id(source)):  # False for what cannot be a path
+        raise BlockscopeError(
+            f"{str(source)[:200]!r} is neither a model here, nor a preset, nor org/name; {meant(str(source))}"
+        )
+    checkpoint = open_checkpoint(place)
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
     limit = bound(memory, checkpoint.config, device, dtype)
     return LM(
         checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), device, dtype, bound=limit),
-        name=checkpoint.name, source=str(path), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
+        name=checkpoint.name, source=str(source), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
     )  # fmt: skip
 
 

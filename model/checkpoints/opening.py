@@ -1,19 +1,36 @@
 """Which reader opens a source: by what lies there, never by its name alone."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from model.checkpoints.checkpoint import Checkpoint
 from model.checkpoints.fields import listed, shown
 from model.checkpoints.gguf import open_gguf
 from model.checkpoints.gguf.header import MAGIC
+from model.checkpoints.hub import fetch, is_id
 from model.checkpoints.huggingface import CONFIG, open_file, open_folder
 from model.checkpoints.meta import PARAMS, open_meta
 from model.errors import BlockscopeError
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
-    """Check a model on disk and open it. Raises BlockscopeError: one sentence, what is wrong and what to do."""
+    """Check a model and open it: a folder, a weight file, or, where nothing here has that name, an id of the hub.
+
+    Raises BlockscopeError: one sentence, what is wrong and what to do.
+    """
+    if isinstance(source, str) and not os.path.lexists(source) and is_id(source):
+        fetched = fetch(source)
+        try:
+            checkpoint = open_path(fetched.path)
+        except BlockscopeError as error:
+            raise BlockscopeError(f"{source}: {error}") from None
+        return replace(checkpoint, name=source.partition("@")[0].split("/")[-1], report=(fetched.note, *checkpoint.report))
+    return open_path(source)
+
+
+def open_path(source: str | Path) -> Checkpoint:
+    """A model on disk."""
     if os.path.isdir(source):  # False too for what cannot be a path
         return _open_folder(Path(source))
     if os.path.isfile(source):
