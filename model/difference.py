@@ -35,10 +35,24 @@ class Kept:
     tap: Tap
     every: int = 1
     tiles: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)  # first row -> (x, visible)
+    sizes: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # the same -> `measured`, once asked for
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
         start, x, visible = rows(self.tap, x.detach(), tile, self.every)
         self.tiles[start] = (x, visible)
+
+    def measured(self, start: int, visible: Tensor | None) -> tuple[float, float, int]:
+        """Of one tile, over what both sides see; kept where that is all that A sees."""
+        x, seen = self.tiles[start]
+        if visible is not seen and not (visible is not None and seen is not None and torch.equal(visible, seen)):
+            return measured(x, visible)
+        if start not in self.sizes:
+            self.sizes[start] = measured(x, seen)
+        return self.sizes[start]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(x.nbytes for x, _ in self.tiles.values())
 
     def whole(self) -> Tensor:
         parts = [self.tiles[start][0] for start in sorted(self.tiles)]
@@ -75,9 +89,8 @@ class Fold:
             return
         a, seen = found[0].to(b.device), found[1]
         visible = visible & seen if seen is not None and visible is not None else visible
-        mine = measured(b, visible)
-        self._add(1, *mine)
-        self._add(0, *(mine if self._equal(a, b, visible) else measured(a, visible)))
+        self._add(0, *self.kept.measured(start, visible))
+        self._add(1, *(self.kept.measured(start, visible) if self._equal(a, b, visible) else measured(b, visible)))
 
     def _add(self, side: int, squares: float, peak: float, entries: int) -> None:
         self.squares[side] += squares
@@ -124,8 +137,8 @@ class Fold:
 def alone(name: str, kept: Kept) -> Cell:
     """A tensor that only A has."""
     fold = Fold(name, kept.tap, None)
-    for x, visible in kept.tiles.values():
-        fold._add(0, *measured(x, visible))
+    for start, (_, visible) in kept.tiles.items():
+        fold._add(0, *kept.measured(start, visible))
     nan, n = float("nan"), fold.entries[0]
     return Cell(name, ONLY_A, nan, nan, ((fold.squares[0] / n) ** 0.5 if n else nan, nan), (fold.peaks[0], nan))
 
@@ -135,7 +148,7 @@ def measured(x: Tensor, visible: Tensor | None) -> tuple[float, float, int]:
     entries = x.numel() if visible is None else x.numel() // visible.numel() * int(visible.sum())
     if not x.numel():
         return 0.0, 0.0, 0
-    x = x.float() if visible is None else x.float().masked_fill(~visible, 0.0)
+    x = x.float() if visible is None else torch.where(visible, x.float(), 0.0)
     length, low, high = torch.stack([torch.linalg.vector_norm(x), *x.aminmax()]).tolist()
     return length**2, larger(-low, high), entries
 

@@ -1,8 +1,9 @@
 """The one door: a language model that runs layer by layer, keeps what it may need again, and answers in Views."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -52,13 +53,12 @@ class LM(Text):
     def __init__(
         self, config: Decoder.Config, store: WeightStore, *, name: str, source: str, tokenizer: Tokenizer | None,
         report: Sequence[str] = (), invented: Sequence[str] = (), memory: int = 1 << 30, original: "LM | None" = None,
-        which: str = "",
+        which: str = "", net: Decoder | None = None,
     ):  # fmt: skip
         self.original = original or self  # the model as loaded, where this one is its variant `which`
         self.config, self.store, self.name, self.source = config, store, name, source
         self.tokenizer, self.report, self.invented = tokenizer, tuple(report), tuple(invented)
-        with torch.device("meta"):
-            self.net = config.build()
+        self.net = net or _built(config)
         self.net.eval()
         self.stages = Stages(self.net, store)
         self._taps = taps_of(self.net)
@@ -254,6 +254,22 @@ class LM(Text):
         """The taps themselves by name, for a Recorder."""
         return self._taps
 
+    @cached_property
+    def taps_by_stage(self) -> Mapping[int, Mapping[str, Tap]]:
+        """The same, by the stage in which they fire."""
+        found: dict[int, dict[str, Tap]] = {}
+        for name, tap in self._taps.items():
+            found.setdefault(self.stage_of(name), {})[name] = tap
+        return found
+
+    def recall(self, tokens: Sequence[int] | Tensor, what: Hashable) -> Any | None:
+        """What `keep` put there for this model and these tokens, as long as it is remembered."""
+        return self._views.get((self._key(self.checked(tokens)[:1]), what))
+
+    def keep(self, tokens: Sequence[int] | Tensor, what: Hashable, value: Any, nbytes: int) -> None:
+        """Remember something read-only that these tokens decide; the least recently used goes first."""
+        self._views.put((self._key(self.checked(tokens)[:1]), what), value, nbytes)
+
     def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
         """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
         ids = self.checked(tokens)[:1]
@@ -311,8 +327,8 @@ class LM(Text):
         config = change(self.config, changes, layers)
         if config == self.config:
             return self
-        with torch.device("meta"):
-            new = {name: tuple(p.shape) for name, p in config.build().named_parameters()}
+        net = _built(config)
+        new = {name: tuple(p.shape) for name, p in net.named_parameters()}
         old = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
         invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
         for name in () if self.random else invented:
@@ -325,8 +341,14 @@ class LM(Text):
         return LM(
             config, store, name=self.name, source=self.source, tokenizer=self.tokenizer,
             report=self.report, invented=invented, memory=self._memory, original=self,
-            which=f"{layers}:{sorted(changes.items())}",
+            which=f"{layers}:{sorted(changes.items())}", net=net,
         )  # fmt: skip
+
+
+def _built(config: Decoder.Config) -> Decoder:
+    """The modules of a model, without memory for their weights."""
+    with torch.device("meta"):
+        return config.build()
 
 
 def _rankable(logits: Tensor) -> Tensor:

@@ -144,21 +144,40 @@ def test_kl_and_losses(lm, tokens):
     assert steps[-1].done == len(tokens)
 
 
-def test_tiles_make_no_difference(lm, tokens, monkeypatch):
-    other = lm.variant(qk_norm="head")
-    whole = compared(lm, other, tokens)
+def test_tiles_make_no_difference(tokens, monkeypatch):
+    def fresh() -> Lockstep:  # nothing is remembered from before
+        lm = make_lm()
+        return compared(lm, lm.variant(qk_norm="head"), tokens)
+
+    whole = fresh()
     monkeypatch.setattr("model.scores.TILE_BYTES", 4 * 6 * 23 * 5)  # five query rows a tile
-    tiled = compared(lm, other, tokens)
+    tiled = fresh()
     for name, cell in whole.cells[0].items():
         assert tiled.cells[0][name].relative == pytest.approx(cell.relative, rel=1e-3, nan_ok=True), name
     tap, select = "blocks.1.attn.hook_logits", (("head", 2),)
     np.testing.assert_allclose(
         tiled.delta(tap, select).changes[0].values, whole.delta(tap, select).changes[0].values, atol=1e-5
     )
-    monkeypatch.setattr("model.compare.KEPT_BYTES", 4 * 6 * 23 * 8)
-    thin = compared(lm, other, tokens)
+    monkeypatch.setattr("model.lockstep.KEPT_BYTES", 4 * 6 * 23 * 8)
+    thin = fresh()
     cell = thin.cells[0]["blocks.1.attn.hook_logits"]
     assert cell.how == "one query row in 3" and cell.relative == pytest.approx(whole.cells[0][cell.tap].relative, rel=0.5)
+
+
+def test_another_change_of_the_last_layer_runs_the_other_side_alone(tokens):
+    lm, last = make_lm(), 2
+    others = [lm.variant(layers=range(last, last + 1), **change) for change in ({"qk_norm": "head"}, {"eps": "0.1"})]
+    compared(lm, others[0], tokens)
+    ran = []
+    step, lm.step = lm.step, lambda stage, x, place: ran.append(stage) or step(stage, x, place)
+    again = compared(lm, others[1], tokens)
+    assert ran == [], "A's last layer, its final norm and its logits are those of before"
+    fresh = make_lm()
+    want = compared(fresh, fresh.variant(layers=range(last, last + 1), eps="0.1"), tokens)
+    assert want.cells == again.cells
+    assert again.outcomes() == want.outcomes()
+    edited = compared(Side(lm, (edit_at("head", 2, 1),)), others[1], tokens)
+    assert edited.cells[0]["blocks.2.attn.hook_z"].state == CHANGED and ran, "a side that is edited is not what was kept"
 
 
 def test_few_residuals_kept_is_only_slower(lm, tokens):
