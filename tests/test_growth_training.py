@@ -229,6 +229,9 @@ def test_a_run_that_is_no_longer_finite_ends_and_says_where(text, lr, tmp_path):
     training = Training(small(lr=lr, record_every=10), text)
     events = list(training)
     last = events[-1]
+    assert np.isfinite([e.train_loss for e in events[1:-1]]).all() and last.step == len(events) - 2, (
+        "one event tells of the end"
+    )
     assert training.ended == f"not finite at step {last.step}" and last.step < 12 and np.isnan(last.train_loss)
     assert last.probe.step == last.step and np.isnan(last.probe.values["max_logit"]).any()
     record = Record.read(training.record().write(tmp_path / "nan.safetensors"))
@@ -298,6 +301,22 @@ def test_a_killed_process_loses_no_more_than_the_steps_since_its_checkpoint(tmp_
     killed, whole = (Record.read(tmp_path / folder / f"{name}.safetensors") for folder in ("killed", "whole"))
     assert killed.meta["ended"] == "finished" and killed.step[-1] == 200 and same(killed, whole)
     assert np.array_equal(killed.patterns, whole.patterns)
+
+
+def test_a_kill_between_the_two_files_of_a_checkpoint_is_no_harm(text, tmp_path):
+    """The record is written first: it may know more steps than the state from which the run goes on."""
+    whole, part = Training(small(), text), Training(small(), text, tmp_path, checkpoint_every=1)
+    list(whole)
+    state = tmp_path / "training" / "state.safetensors"
+    for event in part:
+        if event.step == 4:
+            before = state.read_bytes()
+        if event.step == 7:
+            break
+    state.write_bytes(before)
+    rest = Training(small(), text, tmp_path)
+    assert rest.step == 4 and [p.step for p in rest.probes] == [0, 3] and [e.step for e in rest] == list(range(5, 13))
+    assert same(whole.record(), rest.record())
 
 
 def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(text, tmp_path):

@@ -82,7 +82,10 @@ def _read(path: Path, expected: dict[str, Tensor]) -> tuple[dict, dict[str, Tens
     for name, entry in entries.items():
         if name not in expected or entry.shape != tuple(expected[name].shape):
             raise BlockscopeError(f"{path.name} holds {shown(name)} of shape {list(entry.shape)}, not of this run: {again}")
-    if missing := [name for name in expected if name not in entries and not name.startswith("optimizer.")]:
+    parts = {name.rpartition(".")[0] for name in entries}  # a parameter that never had a gradient has no optimiser state
+    if missing := [
+        name for name in expected if name not in entries and (name[:9] != "optimizer" or name.rpartition(".")[0] in parts)
+    ]:
         raise BlockscopeError(f"{path.name} lacks {missing[0]}: {again}")
     try:
         with safe_open(path, framework="pt") as file:
@@ -90,10 +93,14 @@ def _read(path: Path, expected: dict[str, Tensor]) -> tuple[dict, dict[str, Tens
             tensors = {name: file.get_tensor(name) for name in entries}
     except (SafetensorError, OSError) as error:
         raise BlockscopeError(f"{path.name} cannot be read ({shown(str(error))}): {again}") from None
+    if wrong := [name for name, tensor in tensors.items() if tensor.dtype != expected[name].dtype]:
+        raise BlockscopeError(f"{path.name} stores {wrong[0]} as {tensors[wrong[0]].dtype}: {again}")
     if meta.get("blockscope_training") != FORMAT:
         raise BlockscopeError(f"{path.name} is not a checkpoint of format {FORMAT}: {again}")
     match facts := parse_json(meta.get("facts", "").encode(), path.name, again):
-        case {"step": int(), "seconds": int() | float(), "ended": str(), "losses": list()}:
+        case {"step": int(step), "seconds": int() | float(), "ended": str(), "losses": list(losses)} if step > 0 and all(
+            isinstance(loss, float) for loss in losses
+        ):
             return facts, tensors
     raise BlockscopeError(f"{path.name} is damaged: {again}")
 

@@ -27,8 +27,8 @@ LARGEST_FILE, LARGEST_META = 256 << 20, 1 << 20  # bytes
 MOST = {"probe": 100_000, "layer": 1024, "head": 1024, "snap": 1000, "pos": 1024}
 TEXTS = ("name", "arm", "group", "label", "ended")  # every record has these; the rest of `meta` is the trainer's to give
 TYPES = {
-    "config": dict, "architecture": dict, "recipe": dict, "corpus": dict, "seed": int, "threads": int, "parameters": int,
-    "seconds": float, "torch": str, "python": str, "code": str,
+    "config": dict, "architecture": dict, "recipe": dict, "corpus": dict, "also": list, "seed": int, "threads": int,
+    "parameters": int, "seconds": float, "torch": str, "python": str, "code": str,
 }  # fmt: skip
 VALUE = "value."  # before the names of measured quantities
 
@@ -40,6 +40,7 @@ class Record:
     `meta`: name, arm ("off"), group ("stress"), label (plain words), ended ("finished", "stopped at step n", "not finite at
     step n"), and where the run was trained here: config (config.json's values, or absent where no model_type says it),
     architecture and recipe (path -> value), seed, torch, python, threads, code (sha256), corpus, parameters, seconds.
+    `also`: further groups that the run belongs to.
     """
 
     meta: dict

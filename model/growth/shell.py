@@ -31,8 +31,9 @@ TITLES = {"off": "QK-norm off"} | {NAMED[k]: FIXES[CHANGED[k][0]].title for k in
 def add_options(parser: argparse.ArgumentParser, several: bool) -> None:
     """`several`: learning rates, seeds and fixes may each be a list, and every combination is trained."""
     many = {"nargs": "+"} if several else {}
+    sizes = "; ".join(f"{name}: {size.title}" for name, size in SIZES.items())
     group = parser.add_argument_group("which models")
-    group.add_argument("--size", choices=SIZES, help="; ".join(f"{name}: {size.title}" for name, size in SIZES.items()))
+    group.add_argument("--size", choices=SIZES, help=f"{sizes}; default S")
     group.add_argument(
         "--model", action="append", default=[], metavar="PRESET|CONFIG.JSON", help="instead of --size; each is an arm"
     )
@@ -62,6 +63,8 @@ def command(options: argparse.Namespace) -> None:
     """Train every arm that the options ask for; one that is finished already is left as it is."""
     if options.threads < 1:
         raise BlockscopeError(f"--threads must be at least 1, got {options.threads}")
+    if not options.group.strip(".") or set(options.group) & set("/\\\0"):
+        raise BlockscopeError(f"--group begins the names of files: give a word, not {options.group!r}")
     torch.set_num_threads(options.threads)
     jobs = list(arms(options))
     corpus = standard_library() if options.text is None else from_path(options.text)
