@@ -8,6 +8,9 @@ from model.lm import Decoder
 from model.presets.llama import llama
 
 
+VALIDATED = 4096  # bytes of held-out text, whatever the context: a fraction of a second a time
+
+
 @dataclass(frozen=True)
 class Size:
     """A Llama block on bytes without QK-norm: the arm that every fix starts from."""
@@ -46,4 +49,5 @@ def base_arm(size: str, *, lr: float, steps: int | None = None, seed: int = 0, n
     """The arm of `size` that nothing holds; `changes` are fields of its recipe."""
     found = SIZES[size]
     given = {"batch": found.batch, "context": found.config.context, **changes}
+    given.setdefault("validation_sequences", max(8, VALIDATED // max(1, given["context"])))
     return Arm(name, found.config, recipe(lr=lr, steps=found.steps if steps is None else steps, seed=seed, **given))
