@@ -1,23 +1,27 @@
 """Peak-keeping pooling: a large tensor becomes a small one in which no peak is lost."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+TILED = ("query_pos", "pos")  # what comes in tiles: a tensor has one of them at most
 POOLED = ("pos", "query_pos", "key_pos", "d_model", "d_head", "d_mlp", "d_vocab", "pair", "expert")  # never heads or layers
 
 
 class Pool:
     """Blocks of a tensor with axes `dims` and `sizes`, each reduced to its largest entry (signed: the one of largest |x|).
 
-    Fed in tiles along query_pos. Masked entries are left out; a block with nothing visible is masked. NaN wins a block.
+    Fed in tiles along the axis of queries or tokens. Masked entries are left out; a block with nothing visible is masked. NaN
+    wins a block.
     """
 
     def __init__(self, dims: tuple[str, ...], sizes: list[int], signed: bool, budget: int, device: torch.device):
         self.dims, self.sizes, self.signed = dims, sizes, signed
+        self.tiled = next((axis for axis in TILED if axis in dims), None)
         self.factors = self._factors(budget)
         shape = [math.ceil(n / f) for n, f in zip(sizes, self.factors, strict=True)]
         self.high = torch.full(shape, -torch.inf, device=device)
@@ -36,10 +40,10 @@ class Pool:
 
     def update(self, x: Tensor, visible: Tensor | None, start: int) -> None:
         """x: all of every axis, or the query rows from `start` on."""
-        shown = torch.ones_like(x, dtype=torch.bool) if visible is None else visible.expand(x.shape)
-        high = self._blocks(x.masked_fill(~shown, -torch.inf), -torch.inf, start)
-        low = self._blocks(x.masked_fill(~shown, torch.inf), torch.inf, start) if self.signed else None
-        shown = self._blocks(shown.float(), 0.0, start) > 0
+        if visible is not None:  # a masked entry counts as 0, which is a peak only where no visible entry is another number
+            x = x.masked_fill(~visible, 0)
+            shown = self._blocks(visible.float(), torch.amax, start) > 0
+        high = self._blocks(x, torch.amax, start)
         into = [slice(None)] * x.ndim
         if "query_pos" in self.dims:
             axis = self.dims.index("query_pos")
@@ -47,17 +51,18 @@ class Pool:
             into[axis] = slice(first, first + high.shape[axis])
         into = tuple(into)
         self.high[into] = torch.maximum(self.high[into], high)
-        if low is not None:
-            self.low[into] = torch.minimum(self.low[into], low)
-        self.shown[into] |= shown
+        if self.signed:
+            self.low[into] = torch.minimum(self.low[into], self._blocks(x, torch.amin, start))
+        self.shown[into] |= True if visible is None else shown
 
-    def _blocks(self, x: Tensor, fill: float, start: int) -> Tensor:
-        reduce = torch.amin if fill == torch.inf else torch.amax
+    def _blocks(self, x: Tensor, reduce: Callable[..., Tensor], start: int) -> Tensor:
+        """x, or what broadcasts to it, reduced block by block; a last block that is not full is filled with zeros."""
         for axis, factor in enumerate(self.factors):
-            if factor > 1:
+            if factor > 1 and x.shape[axis] > 1:
                 before = start % factor if self.dims[axis] == "query_pos" else 0
                 after = -(before + x.shape[axis]) % factor
-                x = F.pad(x, [0, 0] * (x.ndim - 1 - axis) + [before, after], value=fill)
+                if before or after:
+                    x = F.pad(x, [0, 0] * (x.ndim - 1 - axis) + [before, after])
                 x = reduce(x.unflatten(axis, (-1, factor)), axis + 1)
         return x
 

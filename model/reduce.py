@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from model.errors import BlockscopeError
-from model.pooling import Pool
+from model.pooling import TILED, Pool
 from model.taps import Tap, Tile
 from model.view import Request, Stats, View
 
@@ -35,7 +35,7 @@ def _ratio(total: Tensor, count: Tensor) -> Tensor:
 
 
 def _entropy(p: Tensor) -> Tensor:
-    return -torch.special.xlogy(p, p)
+    return p * -p.clamp_min(torch.finfo(p.dtype).tiny).log()  # 0 log 0 = 0
 
 
 _max, _min, _add, _length = torch.maximum, torch.minimum, torch.add, torch.linalg.vector_norm
@@ -54,11 +54,18 @@ REDUCERS = {
 
 
 class Reduction:
-    """A watcher for one Request; `view()` after the run. `select` fixes axes, `over` names the axes reduced away."""
+    """A watcher for one Request; `view()` after the run. `select` fixes axes, `over` names the axes reduced away, `within`
+    keeps stretches."""
+
+    stretches = True
 
     def __init__(self, tap: Tap, request: Request):
         self.tap, self.request = tap, request
         self.fixed = ({"batch": 0} if "batch" in tap.dims else {}) | dict(request.select)
+        self.windows = {axis: (start, stop) for axis, start, stop in request.within}
+        self.spans = {axis: (i, i + 1) for axis, i in self.fixed.items()} | self.windows
+        self.rows = range(*self.spans["query_pos"]) if "query_pos" in self.spans else None
+        self.tiled = next((axis for axis in TILED if axis in tap.dims), None)
         self.dims = tuple(d for d in tap.dims if d not in self.fixed and d != "1")
         self.over = self.dims if request.reducer == "stats" else request.over
         self._check()
@@ -71,16 +78,19 @@ class Reduction:
         tap, request = self.tap, self.request
         if request.reducer not in (*REDUCERS, *SPECIAL):
             raise BlockscopeError(f"unknown reducer {request.reducer!r}; there are {', '.join([*REDUCERS, *SPECIAL])}")
-        for axis in (*self.over, *dict(request.select)):
-            if axis not in tap.dims or (axis in self.over and axis in self.fixed):
+        for axis in (*self.over, *dict(request.select), *self.windows):
+            if axis not in tap.dims or (axis in self.fixed and axis in (*self.over, *self.windows)):
                 raise BlockscopeError(f"{request.tap} has axes {' '.join(tap.dims)}; cannot reduce or select {axis!r}")
+        for axis, (start, stop) in self.windows.items():
+            if not 0 <= start < stop:
+                raise BlockscopeError(f"{request.tap}: a stretch of {axis} must hold an entry, got {start} to {stop}")
         if request.reducer not in ("values", "stats") and not self.over:
             raise BlockscopeError(f"reducer {request.reducer!r} needs `over`: the axes to reduce away")
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
         whole = list(x.shape)
         if tile is not None:
-            whole[self.tap.dims.index("query_pos")] = tile.total
+            whole[self.tap.dims.index(tile.axis)] = tile.total
         self.shape, self.dtype = tuple(whole), str(x.dtype).removeprefix("torch.")
         selected = self._selected(x, tile)
         if selected is not None:
@@ -90,30 +100,34 @@ class Reduction:
         """Take the fixed axes out -> (x fp32, visible that broadcasts to x or None, first query row); None: not in tile."""
         start, visible = (tile.rows.start, tile.visible) if tile is not None else (0, None)
         visible = visible if "key_pos" in self.tap.dims else None  # a sink's share has a row and no key
-        for axis, index in self.fixed.items():
+        first = 0
+        for axis, (low, high) in self.spans.items():
             at, size = self.tap.dims.index(axis), self.shape[self.tap.dims.index(axis)]
-            if not 0 <= index < size:
-                raise BlockscopeError(f"{self.request.tap}: {axis} {index} is outside 0..{size - 1}")
-            if axis == "query_pos" and tile is not None:
-                index -= start
-                if not 0 <= index < x.shape[at]:
+            if not 0 <= low < high <= size:
+                named = f"{axis} {low}" if axis in self.fixed else f"{axis} {low} to {high}"
+                raise BlockscopeError(f"{self.request.tap}: {named} is outside 0..{size - 1}")
+            if tile is not None and axis == tile.axis:
+                first, (low, high) = low, (max(low - start, 0), min(high - start, x.shape[at]))
+                if low >= high:
                     return None
-            x = x.narrow(at, index, 1)
+                start += low
+            x = x.narrow(at, low, high - low)
             if visible is not None and axis in ("query_pos", "key_pos"):
-                visible = visible.narrow(("query_pos", "key_pos").index(axis), index, 1)
+                visible = visible.narrow(("query_pos", "key_pos").index(axis), low, high - low)
         if visible is not None:  # [query_pos, key_pos] are the last two axes of an attention tensor
             visible = visible.expand(*[1] * (x.ndim - 2), *x.shape[-2:])
         kept = [axis in self.dims for axis in self.tap.dims]
         if visible is not None:
             visible = visible.reshape([n for n, keep in zip(visible.shape, kept, strict=True) if keep])
-        return x.detach().float().reshape([n for n, keep in zip(x.shape, kept, strict=True) if keep]), visible, start
+        return x.detach().float().reshape([n for n, keep in zip(x.shape, kept, strict=True) if keep]), visible, start - first
 
     def _fold(self, x: Tensor, visible: Tensor | None, start: int) -> None:
         if self.stats is not None:
             self.stats.update(x, visible)
         if self.request.reducer == "values":
             if self.pool is None:
-                sizes = [n for axis, n in zip(self.tap.dims, self.shape, strict=True) if axis in self.dims]
+                whole = dict(zip(self.tap.dims, self.shape, strict=True))
+                sizes = [self.windows[a][1] - self.windows[a][0] if a in self.windows else whole[a] for a in self.dims]
                 self.pool = Pool(self.dims, sizes, self.tap.kind == "signed", self.request.budget, x.device)
             self.pool.update(x, visible, start)
         elif self.request.reducer in REDUCERS:
@@ -127,10 +141,10 @@ class Reduction:
     def _join(self, reducer: Reducer, parts: Parts) -> None:
         if self.parts is None:
             self.parts = parts
-        elif "query_pos" in self.over:
+        elif self.tiled in self.over:
             self.parts = tuple(reducer.merge(a, b) for a, b in zip(self.parts, parts, strict=True))
-        else:  # tiles are stretches of a query axis that stays: put them end to end
-            axis = [d for d in self.dims if d not in self.over].index("query_pos")
+        else:  # tiles are stretches of an axis that stays: put them end to end
+            axis = [d for d in self.dims if d not in self.over].index(self.tiled)
             self.parts = tuple(torch.cat([a, b], axis) for a, b in zip(self.parts, parts, strict=True))
 
     def view(self) -> View:
@@ -146,6 +160,8 @@ class Reduction:
             coords = tuple(np.arange(n) for n in values.shape)
             how = f"{reducer.how} over {' x '.join(self.over)}"
         stats = self.stats.stats() if self.stats else Counter.of(torch.from_numpy(np.asarray(values)))
+        coords = tuple(c + self.windows[a][0] if a in self.windows else c for a, c in zip(dims, coords, strict=True))
+        how = ", ".join([how, *(f"{axis} {low:,} to {high - 1:,}" for axis, (low, high) in self.windows.items())])
         return View(self.request.tap, values, dims, coords, self.tap.kind, self.dtype, self.shape, stats, how, masked)
 
 
