@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -9,11 +11,12 @@ from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
 RANDOM = "random weights"  # the heading of the presets
+BELOW = "in the model folders"  # of what --model-dir found
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="app.py", description="Open the block of a decoder-only language model in a browser.")
-    source = "a model folder or the name of a preset; may be given several times, the first is shown first"
+    source = "a model, a directory of one run's checkpoints, or a preset; may be given several times, the first is shown first"
     parser.add_argument("--model", action="append", default=[], metavar="SOURCE", help=source)
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
@@ -21,6 +24,9 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", default=None, help="fp32, bf16 or fp16; default: what suits the device")
     parser.add_argument("--memory", default=None, help="weights kept in memory, such as 4GB; a larger model streams through")
     parser.add_argument("--max-tokens", type=int, default=1024, help="the longest prompt that is run")
+    below = "a folder whose models, at any depth, visitors may open by name; may be given several times"
+    parser.add_argument("--model-dir", action="append", default=[], metavar="DIR", help=below)
+    parser.add_argument("--allow-hub", action="store_true", help="visitors may type ids of the Hugging Face hub (org/name)")
     return parser.parse_args(argv)
 
 
@@ -35,29 +41,77 @@ class Shelved:
 
 def shelved(asked: Iterable[str], presets: Iterable[str] = ()) -> Shelved:
     """The models that ship, what was asked for, then presets with random weights. Two folders of one name stay apart."""
-    asked, shipped = list(dict.fromkeys(asked)), sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
+    asked = list(dict.fromkeys(asked))
+    runs = {source: steps for source in asked if len(steps := checkpoints(source)) > 1}
+    shipped = sorted(str(path.parent) for path in SHIPPED.glob("*/config.json"))
     named: dict[str, str] = {}
-    for source in dict.fromkeys([*shipped, *asked, *presets]):
-        name = Path(source).name or source
+    steps = {step: f"{Path(source).name} {Path(step).name}" for source, found in runs.items() for step in found}
+    for source in dict.fromkeys([*shipped, *(s for s in asked if s not in runs), *steps, *presets]):
+        name = steps.get(source) or Path(source).name or source
         while name in named:
             name += "′"
         named[name] = source
-    first = next((name for name, source in named.items() if asked and source == asked[0]), "")
-    random = [name for name, source in named.items() if source not in (*shipped, *asked)]
-    return Shelved(named, first, {RANDOM: random} if random else {})
+    first = next((name for name, source in named.items() if asked and source in (asked[0], *runs.get(asked[0], ()))), "")
+    random = [name for name, source in named.items() if source not in (*shipped, *asked, *steps)]
+    of_runs = {f"{Path(s).name}: training steps": [n for n, o in named.items() if o in found] for s, found in runs.items()}
+    return Shelved(named, first, of_runs | ({RANDOM: random} if random else {}))
 
 
-def build(models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024, memory=None):
+def checkpoints(source: str) -> list[str]:
+    """The checkpoints below a folder that is none itself, by the step that their names end in: a directory of one run."""
+    folder = Path(source).expanduser()
+    if not folder.is_dir() or (folder / "config.json").exists():
+        return []
+    below = [(re.search(r"(\d+)\D*$", path.parent.name), path.parent) for path in folder.glob("*/config.json")]
+    return [str(path) for _, path in sorted((int(found[1]), path) for found, path in below if found)]
+
+
+def check(asked: argparse.Namespace) -> None:
+    """Refuse at once what can never work; a model that is there but damaged is refused when it is opened."""
+    from model.errors import BlockscopeError
+    from model.load import pick_device, pick_dtype, require
+    from model.memory import parse
+
+    device = pick_device(asked.device)
+    pick_dtype(asked.dtype, device, None)
+    if asked.memory is not None:
+        parse(asked.memory)
+    for name, value, most in (("--max-tokens", asked.max_tokens, 1 << 20), ("--port", asked.port, 65_535)):
+        if not 1 <= value <= most:
+            raise BlockscopeError(f"{name} is {value}; expected a whole number from 1 to {most:,}")
+    for source in asked.model:
+        require(source)
+
+
+def build(
+    models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024, memory=None,
+    model_dirs: Iterable[str] = (), allow_hub: bool = False,
+):  # fmt: skip
     """The whole web app (FastAPI). `models`: sources, beside which the shipped models and small presets stand; or just
-    name -> source."""
+    name -> source. `model_dirs`, `allow_hub`: what visitors may open besides."""
     from model import PRESETS, load
+    from viz.library import Library
     from viz.shelf import Shelf
 
-    opener = partial(load, device=device, dtype=dtype, memory=memory)
+    opener, library = partial(_opened, partial(load, device=device, dtype=dtype, memory=memory)), Library(model_dirs, allow_hub)
     if isinstance(models, Mapping):
-        return web(Shelf(models, opener, max_tokens=max_tokens))
+        return web(Shelf(models, opener, max_tokens=max_tokens, library=library))
     found = shelved(models, [name for name in PRESETS if name.startswith("tiny-")])
-    return web(Shelf(found.sources, opener, max_tokens=max_tokens, shown_first=found.shown_first, groups=found.groups))
+    below = {name: source for name, source in library.names().items() if name not in found.sources}
+    groups = ({BELOW: list(below)} if below else {}) | found.groups
+    sources = found.sources | below
+    return web(Shelf(sources, opener, max_tokens=max_tokens, shown_first=found.shown_first, groups=groups, library=library))
+
+
+def _opened(load, source):
+    """The model; a refusal is also printed, since whoever started the app looks at the terminal."""
+    from model.errors import BlockscopeError
+
+    try:
+        return load(source)
+    except BlockscopeError as error:
+        print(f"app.py: {source}: {error}", file=sys.stderr, flush=True)
+        raise
 
 
 def web(shelf):
@@ -90,9 +144,14 @@ def main(argv: list[str] | None = None) -> None:
     from model.errors import BlockscopeError
 
     try:
-        app = build(asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens, memory=asked.memory)
+        check(asked)
+        app = build(
+            asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens, memory=asked.memory,
+            model_dirs=asked.model_dir, allow_hub=asked.allow_hub,
+        )  # fmt: skip
     except BlockscopeError as error:
-        raise SystemExit(f"app.py: {error}") from None
+        print(f"app.py: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
     uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning")
 

@@ -73,6 +73,13 @@ def load(
     )  # fmt: skip
 
 
+def require(source: str | Path) -> None:
+    """Refuse a source that names nothing: no preset, nothing on disk, and no id of the hub."""
+    here = os.path.lexists(os.path.expanduser(source))  # False for what cannot be a path
+    if str(source) not in PRESETS and not here and not (isinstance(source, str) and is_id(source)):
+        raise BlockscopeError(f"{str(source)[:200]!r} is neither a model here nor a preset; {meant(str(source))}")
+
+
 def _random(
     name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int, limit: Bound | None
 ) -> LM:  # fmt: skip

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model.checkpoints.families import config_of
 from model.checkpoints.fields import parse_json
-from model.checkpoints.huggingface import read_config
+from model.checkpoints.opening import config_at
 from model.errors import BlockscopeError
 from model.lm import Decoder
 from model.presets import PRESETS, meant
@@ -32,11 +32,12 @@ def preset(name: str) -> Described:
 
 
 def folder(name: str, source: str) -> Described:
-    """A model by its source on this machine: a preset, or a folder of which the config.json alone is read."""
+    """A model by its source: a preset, or a model on disk, of which the settings and headers alone are read."""
     if source in PRESETS:
         return replace(preset(source), name=name)
     path = Path(source).expanduser()
-    return Described(name, read_config(path / "config.json" if path.is_dir() else path), f"its config.json, in {path.name}")
+    where = "its config.json, in" if (path / "config.json").is_file() or path.suffix == ".json" else "its own settings, in"
+    return Described(name, config_at(path if path.exists() else source), f"{where} {path.name}")
 
 
 def pasted(text: str) -> Described:

@@ -9,9 +9,10 @@ from model.checkpoints.fields import listed, shown
 from model.checkpoints.gguf import open_gguf
 from model.checkpoints.gguf.header import MAGIC
 from model.checkpoints.hub import fetch, is_id
-from model.checkpoints.huggingface import CONFIG, open_file, open_folder
+from model.checkpoints.huggingface import CONFIG, open_file, open_folder, read_config
 from model.checkpoints.meta import PARAMS, open_meta
 from model.errors import BlockscopeError
+from model.lm import Decoder
 
 
 def open_checkpoint(source: str | Path) -> Checkpoint:
@@ -43,6 +44,14 @@ def open_path(source: str | Path) -> Checkpoint:
             f"{Path(source).name} is neither a folder nor an ordinary file; name a model's folder or weight file"
         )
     raise BlockscopeError(f"there is no folder or file {shown(str(source), 200)}; expected a model's folder or its weight file")
+
+
+def config_at(source: str | Path) -> Decoder.Config:
+    """The model that a source describes: of a Hugging Face folder, or of a config.json itself, only that file is read."""
+    path = Path(source)
+    if path.suffix == ".json" and path.is_file():
+        return read_config(path)
+    return read_config(path / CONFIG) if (path / CONFIG).is_file() else open_checkpoint(source).config
 
 
 def _open_folder(path: Path) -> Checkpoint:

@@ -124,7 +124,9 @@ class Explore:
         return Asked(token if isinstance(token, int) else 0, scheme, name, state, (*notes, *more))
 
     def _told(self, asked: Asked, told: dict) -> dict:
-        return told | {"token": asked.token, "models": self.shelf.menu_with(asked.name), "notes": [*asked.notes, *told.get("notes", [])]}
+        notes, typed = [*asked.notes, *told.get("notes", [])], self.shelf.library.typed
+        told = told | {"token": asked.token, "models": self.shelf.menu_with(asked.name), "notes": notes}
+        return told | {"typed": typed} if typed else told
 
     def _settled(self, asked: Asked, report: Report = lambda step: None) -> Asked:
         """The request with those changes only that its model can have; opens the model."""

@@ -30,7 +30,16 @@ export function wire(root, handlers) {
     send.stop();
     showNotice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
   });
-  at("model").addEventListener("change", (event) => send.run({ model: event.target.value, ...(shown ? {} : { prompt: prompt.value }) }));
+  const choose = (model) => send.run({ model, ...(shown ? {} : { prompt: prompt.value }) });
+  at("model").addEventListener("change", (event) => (event.target.value === ANOTHER ? typeModel() : choose(event.target.value)));
+  at("typed").addEventListener("keydown", (event) => {
+    if (event.key === "Escape") leaveTyping();
+    if (event.key !== "Enter" || event.isComposing) return;
+    event.preventDefault();
+    if (event.target.value.trim()) choose(event.target.value.trim());
+    leaveTyping();
+  });
+  at("typed").addEventListener("blur", leaveTyping);
   at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
   for (const control of root.querySelectorAll("[data-field]")) {
     let dragging = false; // the first move of a drag is a step of the history, the others only move it
@@ -96,7 +105,7 @@ function moveToken(event) {
 
 /** Anything but progress: what an answer has is shown, what it lacks stays. */
 export function showAnswer(answer, state) {
-  showModels(answer.models, answer.model, state);
+  showModels(answer.models, answer.model, state, answer.typed || "");
   if (answer.notes?.length) showNotice(answer.notes.map(sentence).join(" "), false);
   else if (answer.kind === "view") at("notice").hidden = true;
   if (answer.kind === "error") shown ? restoreMarks(state) : showEmpty(state);
@@ -173,10 +182,27 @@ function room() {
   return column.scrollHeight > column.clientHeight || innerWidth > 1150 ? column.getBoundingClientRect().bottom - at("cards-main").getBoundingClientRect().top + column.scrollTop - 14 : 1e4;
 }
 
-/** menu = [[heading, names], ...]; the first heading is empty: its entries stand above the groups. */
-function showModels(menu, model, state) {
+const ANOTHER = "\0another"; // no model has this name
+
+/** A field in place of the list: the name of a model that is not in it. Enter opens it, Escape or leaving brings the list back. */
+function typeModel() {
+  at("typed").value = "";
+  at("typed").hidden = false;
+  at("model").hidden = true;
+  at("typed").focus();
+}
+
+function leaveTyping() {
+  at("typed").hidden = true;
+  at("model").hidden = false;
+  if (at("model").dataset.chosen) at("model").value = at("model").dataset.chosen;
+}
+
+/** menu = [[heading, names], ...]; the first heading is empty: its entries stand above the groups. `typed` is the hint of what
+ * else may be named, "" where nothing may. */
+function showModels(menu, model, state, typed) {
   const select = at("model");
-  const key = JSON.stringify(menu);
+  const key = JSON.stringify([menu, typed]);
   if (select.dataset.key !== key) {
     select.replaceChildren(
       ...menu.flatMap(([heading, names]) => {
@@ -188,9 +214,11 @@ function showModels(menu, model, state) {
         return [group];
       }),
     );
+    if (typed) select.append(new Option("another…", ANOTHER));
+    at("typed").placeholder = typed;
     select.dataset.key = key;
   }
-  if (state.model) select.value = state.model;
+  if (state.model) select.value = select.dataset.chosen = state.model;
   if (!model) return;
   at("size").textContent = model.size;
   at("size").title = [model.parameters, model.built + " as built", ...model.report].join("\n");
