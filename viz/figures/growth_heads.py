@@ -8,7 +8,7 @@ from viz.picture import Picture
 from viz.theme import Theme, axis, figure
 
 WORDED = 12  # heads up to which a cell has room for its number
-ROW = 26  # px
+ROW, MOST_ROWS = 26, 16  # px of a row with numbers, and up to how many rows have them
 
 
 def short(value: float) -> str:
@@ -41,7 +41,7 @@ def heads(
         code = (np.arange(rows)[:, None] * 1024 + np.arange(columns)).astype(np.int32)
         wide = {"xaxis": f"x{tail}", "yaxis": f"y{tail}", "coloraxis": "coloraxis", "xgap": 2, "ygap": 2}
         words = {"text": [[short(float(v)) for v in row] for row in side]}
-        shown = {"texttemplate": "%{text}", "textfont": {"size": 11}} if columns <= WORDED else {}
+        shown = {"texttemplate": "%{text}", "textfont": {"size": 11}} if columns <= WORDED and layers <= MOST_ROWS else {}
         data.append(
             {
                 "type": "heatmap", "z": colour.forward(side), "customdata": code, "hoverongaps": False,

@@ -28,6 +28,7 @@ from viz.worker import Step
 
 UP = "../"
 KEPT = 64  # surveys
+STEPS = ": training steps"  # how the heading of a directory of checkpoints ends on the shelf
 PAIR = ("qknorm-off", "qknorm-on")  # how the names of the trained pair end
 TEXTS, LENGTH = 8, 256  # of held-out text for the scale sweep
 SWEEPS = {"depth": untrained.depth_sweep, "context": untrained.context_sweep, "width": untrained.width_sweep}
@@ -103,20 +104,21 @@ class Jobs:
             "cards": self._cards(cards), "table": growth_survey.table(surveys),
             "notes": notes + sorted(set(filter(None, lines))),
             "about": growth_survey.facts(surveys[0]), "seen": seen, "names": names,
+            "keys": [survey.name for survey in surveys[: growth_survey.MOST]],
         }  # fmt: skip
 
     def chosen(self, state: GrowthState) -> tuple[list[str], list[str]]:
         """The models that a state names, by their entries on the shelf; a group's heading stands for all of its entries."""
-        first, notes = self.shelf.name(state.model)
-        names = [first]
-        for name in state.names("models"):
-            if name in self.shelf.groups:
+        asked, names, notes = state.names("models"), [], []
+        for name in ((state.model,) if state.model or not asked else ()) + asked:
+            if name in self.step_groups:
                 names += self.shelf.groups[name]
             else:
                 known, wrong = self.shelf.name(name)
                 names += [] if wrong else [known]
                 notes = [*notes, *wrong]
         names = list(dict.fromkeys(names))
+        names = names or [self.shelf.name("")[0]]
         steps = [name for name in names if self._is_step(name)]
         rest = [name for name in names if name not in steps]
         if len(rest) > growth_survey.MOST:
@@ -125,7 +127,17 @@ class Jobs:
 
     def _is_step(self, name: str) -> bool:
         """Whether an entry is one of a directory of training steps, which the app was started with."""
-        return any(name in entries and heading.endswith("steps") for heading, entries in self.shelf.groups.items())
+        return any(name in self.shelf.groups[heading] for heading in self.step_groups)
+
+    @property
+    def step_groups(self) -> list[str]:
+        return [heading for heading in self.shelf.groups if heading.endswith(STEPS)]
+
+    @property
+    def offered(self) -> tuple[str, ...]:
+        """Models one by one, and each directory of training steps as one."""
+        steps = {name for heading in self.step_groups for name in self.shelf.groups[heading]}
+        return (*(name for name in self.shelf.names if name not in steps), *self.step_groups)
 
     def surveyed(self, name: str, text: str, report: Report = lambda step: None) -> tuple[Survey, str]:
         """The survey of a model over a text, and a sentence where only the text's beginning fits the budget."""

@@ -15,6 +15,7 @@ import numpy as np
 from model.errors import BlockscopeError
 from model.growth.quantities import QUANTITIES
 from model.growth.record import Record
+from model.growth.sweeps import Sweep
 
 LARGEST = 16 << 20  # bytes of one file
 FIXED = ("step", "train_loss", "validation_loss", "layer", "head")
@@ -39,7 +40,10 @@ def read_sent(name: object, data: object) -> tuple[str, Record]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name.lstrip(".")
         path.write_bytes(body)
-        record = Record.read(path)
+        try:
+            record = Record.read(path)
+        except BlockscopeError as error:  # where it was put here is nobody's business
+            raise BlockscopeError(str(error).replace(f"{Path(folder).name}/", "")) from None
     if not np.isfinite(record.values["max_logit"]).any():
         raise BlockscopeError(f"{name} holds no finite logit, so there is nothing to draw.")
     return secrets.token_urlsafe(16), record
@@ -94,3 +98,14 @@ def _assembled(table: dict[str, np.ndarray], quantities: list[str], name: str) -
         found[probe] = table[loss]
     meta = {"name": name, "arm": "csv", "group": "opened", "label": name, "ended": f"at step {int(steps[-1])}"}
     return Record(meta=meta, step=steps, values=values, bound=bound, **losses)
+
+
+def as_json(record: Record) -> dict:
+    """A record without its patterns, for people who call an endpoint rather than open the page."""
+    names = ("step", "train_loss", "validation_loss", "values", "bound", "snapshot_step")
+    return {"meta": record.meta} | {name: getattr(record, name) for name in names}
+
+
+def sweep_json(sweep: Sweep) -> dict:
+    rows = [{"series": r.series, "x": r.x, "loss": r.loss, "max_logit": r.max_logit, "entropy": r.entropy} for r in sweep.rows]
+    return {"label": sweep.label, "axis": sweep.axis, "rows": rows}

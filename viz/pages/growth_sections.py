@@ -14,21 +14,10 @@ from viz.growth_state import GrowthState
 from viz.nodes.card import Card
 from viz.pages import growth_live, growth_survey
 from viz.pages.answers import describe, plain
-from viz.pages.growth_recorded import (
-    TITLES,
-    Side,
-    Sight,
-    about,
-    details,
-    fix_rows,
-    head_map,
-    packed,
-    panels,
-    patterns,
-    steps_of,
-    sweep_cards,
-)
+from viz.pages.growth_frames import head_map, packed, patterns, steps_of
+from viz.pages.growth_recorded import TITLES, Side, Sight, details, panels, what_is_drawn
 from viz.pages.growth_records import ALL, GROUPS, OFF, ON, Choice, Records
+from viz.pages.growth_summary import about, fix_rows, sweep_cards
 from viz.pages.growth_words import STORIES
 from viz.store import Store
 from viz.theme import Theme
@@ -48,7 +37,7 @@ class View:
     choice: Choice | None
     opened: tuple[tuple[str, Record], ...] = ()
     result: tuple[tuple[str, Record], ...] = ()
-    models: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()  # what may be surveyed: models, and directories of training steps
 
     def sight(self) -> Sight:
         """The recorded runs that are chosen."""
@@ -90,7 +79,7 @@ def choice(v: View) -> dict:
     told = {
         "groups": groups, "group": c.group, "lrs": c.lrs, "lr": c.lr, "fixes": c.fixes, "fix": c.fix,
         "seeds": [*c.seeds, *([ALL] if len(c.seeds) > 1 else [])], "seed": c.seed,
-        "names": [side.name for side in v.sight().shown()], "story": STORIES.get(c.group, lambda records: "")(v.records),
+        "names": [side.name for side in v.sight().shown()], "story": STORIES.get(c.group, lambda records: [])(v.records),
         "about": [f"{side.name}: {about(side.record)}" for side in shown],
         "layers": int(shown[0].record.values["max_logit"].shape[1]), "several": c.seed == ALL,
         "quantities": [[q, TITLES[q]] for q in QUANTITIES if q in shown[0].record.values and q in TITLES],
@@ -105,7 +94,7 @@ def choice(v: View) -> dict:
 
 
 def curves(v: View) -> dict:
-    return {"cards": v.cards(panels(v.sight()))} if v.choice else {"cards": []}
+    return {"cards": v.cards(panels(v.sight())), "drawn": what_is_drawn(v.sight())} if v.choice else {"cards": []}
 
 
 def more_curves(v: View) -> dict:
@@ -166,7 +155,7 @@ def _files(v: View, files: Sequence[tuple[str, Record]], place: str) -> dict:
     differs = recorded_differences(*metas) if len(metas) == 2 and all("architecture" in meta for meta in metas) else []
     return {
         "cards": v.cards([*panels(sight), *details(sight)]), "names": [side.name for side in sight.sides], "differs": differs,
-        "about": [f"{side.name}: {about(side.record)}" for side in sight.sides], **ids,
+        "about": [f"{side.name}: {about(side.record)}" for side in sight.sides], "drawn": what_is_drawn(sight), **ids,
     }  # fmt: skip
 
 

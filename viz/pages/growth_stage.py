@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from model.errors import BlockscopeError
+from model.growth.record import Record
 from viz.figures.growth import Level, Line, Panel, panel, shade
 from viz.growth_state import GrowthState
 from viz.nodes.card import Card, card
@@ -52,6 +53,17 @@ class Stage:
             yield base | self._ended(live)
         finally:
             self.line.leave(ticket)
+
+    def trained(self, state: GrowthState) -> list[Record]:
+        """The same for a caller who waits for the end: in line like everybody else."""
+        live, ticket = Live(*arms(state)), self.line.join()
+        try:
+            for _ in self.line.wait(ticket):
+                pass
+            live.work(lambda step: None)
+        finally:
+            self.line.leave(ticket)
+        return live.records()
 
     def control(self, run: object, what: object) -> dict:
         live = self._runs.get(run) if isinstance(run, str) else None
@@ -114,7 +126,7 @@ class Stage:
             kept.append({"arm": words(training.arm), "model": name, "step": int(record.step[-1]), "file": self._file(record)})
         return {"kind": "kept", "run": live.id, "kept": kept}
 
-    def _file(self, record) -> dict:
+    def _file(self, record: Record) -> dict:
         """A record as the page offers it for download: its name and where its bytes are, as base64 in JSON."""
         with tempfile.TemporaryDirectory() as folder:
             body = record.write(Path(folder) / "record.safetensors").read_bytes()

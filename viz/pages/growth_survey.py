@@ -44,13 +44,13 @@ def cards(surveys: Sequence[Survey], seen: str, theme: Theme) -> list[Card]:
             continue
         figure = heads([mine], [survey.name], every, theme, revision=f"survey:{survey.name}", unit=seen, share=seen in SHARES)
         found.append(card(f"survey-{i}", survey.name, line(_most(mine, seen), facts(survey)), figure))
-    return [_curves(have, seen, theme, meaning), *found]
+    return [_curves([(i, s) for i, s in enumerate(surveys[:MOST]) if s in have], seen, theme, meaning), *found]
 
 
-def _curves(surveys: Sequence[Survey], seen: str, theme: Theme, meaning: str) -> Card:
-    """Layers along the axis; the bound that gains set where logits are drawn."""
+def _curves(surveys: Sequence[tuple[int, Survey]], seen: str, theme: Theme, meaning: str) -> Card:
+    """[(colour, survey)]: layers along the axis; the bound that gains set where logits are drawn."""
     lines = []
-    for i, survey in enumerate(surveys[:MOST]):
+    for i, survey in surveys:
         worst = over_heads(values(survey, seen), seen)
         layers = np.arange(len(worst))
         lines.append(Line(survey.name, layers, worst, i, width=2.25))

@@ -21,21 +21,21 @@ def span(values: list[float], digits: int | None = None) -> str:
     return low if low == high else f"{low}–{high}"
 
 
-def stress(records: Records) -> str:
-    """The pair at a high learning rate over all its seeds, and beside it what sensible rates do."""
+def stress(records: Records) -> list[str]:
+    """The pair at a high learning rate over all its seeds, beside it what sensible rates do; then the bound."""
     own = [records.read(entry) for entry in records.own("stress")]
     sweep = [records.read(entry) for entry in records.own("sweep")]
     if {run.meta["arm"] for run in own} < {OFF, ON} or not sweep:
-        return ""
+        return []
     fixed = [records.read(entry) for entry in records.entries if entry.arm == FIXED_GAIN]
     learned = [run for run in own if run.meta["arm"] == ON]
-    return " ".join([stress_caption(own, sweep), *([bound_caption(learned, fixed[0])] if fixed else [])])
+    return [stress_caption(own, sweep), *([bound_caption(learned, fixed[0])] if fixed else [])]
 
 
-def sweep(records: Records) -> str:
+def sweep(records: Records) -> list[str]:
     found = records.sweep()
     if not all(found.values()):
-        return ""
+        return []
     tops = {arm: [end(record) for _, record in runs] for arm, runs in found.items()}
     ends = {arm: f"from {number(top[0])} to {number(top[-1])}" for arm, top in tops.items()}
     said = [
@@ -46,7 +46,7 @@ def sweep(records: Records) -> str:
     ]
     if max(tops[OFF]) > FP16_LARGEST:
         said.append(f"Logits above {FP16_LARGEST:,} do not fit fp16: these runs are fp32, an fp16 forward pass would overflow.")
-    return " ".join(filter(None, said))
+    return [" ".join(filter(None, said))]
 
 
 def sensible(records: Records) -> str:
@@ -62,14 +62,14 @@ def sensible(records: Records) -> str:
     )
 
 
-def fixes(records: Records) -> str:
+def fixes(records: Records) -> list[str]:
     members = [(entry, records.read(entry)) for entry in records.members("fixes") if entry.arm != OFF]
     if not members:
-        return ""
+        return []
     base = records.baseline(members[0][0])
     said = [f"Each run changes one thing of the run without QK-norm at learning rate {members[0][0].lr:g}; one seed each."]
     if base is None:
-        return said[0]
+        return said
     top, loss = peak(records.read(base)), final_loss(records.read(base))
     held = [entry.label for entry, record in members if peak(record) < top / HELD]
     if held:
@@ -79,10 +79,10 @@ def fixes(records: Records) -> str:
     if better:
         runs = "One of the others ends" if len(better) == 1 else f"{len(better)} of the others end"
         said.append(
-            f"Do not rank fixes by loss: {runs} below the baseline's {loss:.2f} as well ({span(better, 2)}) although the logits "
-            "grew, so the loss here is not a function of the logits alone."
+            f"Do not rank fixes by loss: {runs} below the baseline's {loss:.2f} as well ({span(better, 2)}) although the "
+            "logits grew, so the loss here is not a function of the logits alone."
         )
-    return " ".join(said)
+    return [" ".join(said)]
 
 
 STORIES = {"stress": stress, "sweep": sweep, "fixes": fixes}
@@ -98,7 +98,8 @@ def bound(record: Record) -> str:
     now = float(np.nanmax(record.bound[-1])) if known[-1].any() else math.nan
     learned = float(np.nanmax(record.bound)) > float(np.nanmin(record.bound)) * 1.001
     why = "the gains are learned, so the limit moves" if learned else "its gains do not move"
+    share = f"largest observed share of it {float(np.nanmax(ratio)):.2f}"
     return (
-        f"dashed: what QK-norm allows, max|g_q| · max|g_k| · √head_dim; {why} ({number(now)} in the worst layer at the "
-        f"end, largest observed share of it {float(np.nanmax(ratio)):.2f})"
+        f"dashed: what QK-norm allows, max|g_q| · max|g_k| · √head_dim; {why} ({number(now)} in the worst layer at the end, "
+        f"{share})"
     )

@@ -30,13 +30,16 @@ export async function drawMore(sections, now) {
   if (!opened.heads) return;
   at("opened-about").textContent = opened.about.join("  |  ");
   keys(at("opened-keys"), opened.names);
+  if (opened.drawn) at("opened-keys").append(make("span", "grey", opened.drawn));
   if (opened.differs.length) at("opened-keys").append(make("span", "grey", "they differ in " + opened.differs.slice(0, 4).join(" · ")));
   await drawFiles("opened", opened, stepper);
 }
 
 function chosenModels(now) {
+  const others = String(now.models).split(",").filter((name) => offered.models.includes(name));
+  if (!now.model && others.length) return others; // directories of steps alone
   const first = offered.models.includes(now.model) || String(now.model).startsWith("live-") ? now.model : offered.models[0];
-  return [...new Set([first, ...String(now.models).split(",").filter((name) => offered.models.includes(name))])];
+  return [...new Set([first, ...others])];
 }
 
 /** The shelf as chips: one click joins a model to the chart or takes it out. */
@@ -51,7 +54,8 @@ function drawModels(now) {
       button.setAttribute("aria-pressed", String(on));
       button.addEventListener("click", () => {
         const next = on ? chosen.filter((other) => other !== name) : [...chosen, name];
-        if (next.length) change({ model: next[0], models: next.slice(1).join(",") }, "replace");
+        const first = next.find((other) => !other.endsWith(": training steps")) ?? ""; // other pages open one model
+        if (next.length) change({ model: first, models: next.filter((other) => other !== first).join(",") }, "replace");
       });
       return button;
     }),
@@ -111,6 +115,7 @@ async function drawSurvey(answer) {
   const mine = asked;
   await showCards(at("cards-survey"), answer.cards, { onPick: () => {}, current: () => asked === mine });
   at("survey-table").hidden = false;
+  keys(at("survey-keys"), answer.keys);
   at("survey-table").replaceChildren(table(answer.table));
   at("survey-said").textContent = [answer.about, ...answer.notes].join(" · ");
 }

@@ -19,7 +19,7 @@ export async function drawRecorded(sections, now) {
   const { choice } = told;
   at("choosers").hidden = Boolean(choice.empty);
   if (choice.empty) {
-    at("story").textContent = choice.empty;
+    at("story").replaceChildren(make("p", "", choice.empty));
     for (const node of document.querySelectorAll("#s-recorded > :is(h3, .stepper, .under, #sweep-caption)")) node.hidden = true;
     return;
   }
@@ -29,6 +29,7 @@ export async function drawRecorded(sections, now) {
   at("worst").hidden = Number(now.at_head) < 0;
   const jobs = [];
   if ("panels" in sections) jobs.push(cards("cards-panels", sections.panels.cards));
+  if ("choice" in sections || "panels" in sections) drawKeys(choice, told.panels.drawn);
   if ("details" in sections) jobs.push(cards("cards-details", sections.details.cards));
   if ("sweep" in sections) {
     const none = !sections.sweep.cards.length;
@@ -42,6 +43,12 @@ export async function drawRecorded(sections, now) {
   if (jobs.length) stepper.show(stepper.find(Number(now.run_step ?? -1)));
 }
 
+function drawKeys(choice, drawn) {
+  keys(at("keys"), choice.names);
+  at("keys").append(make("span", "grey", drawn));
+  if (choice.differs.length) at("keys").append(make("span", "grey", "the arms differ in " + choice.differs.join(" · ")));
+}
+
 /** In the summary a point is a run: its learning rate is chosen, in the group that has it. */
 function pickRate(field, index) {
   const lr = told.sweep.lrs?.[index];
@@ -49,7 +56,7 @@ function pickRate(field, index) {
 }
 
 function drawChoice(choice) {
-  at("story").textContent = choice.story;
+  at("story").replaceChildren(...choice.story.map((text) => make("p", "", text)));
   const fieldset = at("groups");
   fieldset.replaceChildren(
     fieldset.firstElementChild,
@@ -73,8 +80,6 @@ function drawChoice(choice) {
   at("seed-box").hidden = choice.seeds.length < 2;
   at("seed").replaceChildren(...choice.seeds.map((seed) => new Option(seed === "all" ? "all " + (choice.seeds.length - 1) : seed, seed)));
   at("seed").value = choice.seed;
-  keys(at("keys"), choice.names);
-  if (choice.differs.length) at("keys").append(make("span", "grey", "they differ in " + choice.differs.join(" · ")));
   at("about").textContent = choice.about.join("  |  ");
   at("quantity").replaceChildren(...choice.quantities.map(([value, label]) => new Option(label, value)));
   at("fixes-table").hidden = !choice.table;

@@ -143,7 +143,7 @@ export function table(told, pick) {
 
 /** The colours in words: which arm is which. */
 export function keys(holder, names) {
-  holder.replaceChildren(...names.map((name, i) => make("span", "key" + (i ? " b" : ""), name)));
+  holder.replaceChildren(...names.map((name, i) => make("span", "key " + "abcd"[i], name)));
 }
 
 async function copyLink() {
