@@ -8,11 +8,13 @@ import time
 import tracemalloc
 
 import pytest
-from folders import INDEX, llama_state, refusal, write, write_shards
+from folders import INDEX, llama_state, refusal, write, write_index, write_shards
 from reference import config_json
 from safetensors.torch import load_file
 
+from model.checkpoints import open_checkpoint
 from model.checkpoints.header import read_header
+from model.errors import BlockscopeError
 
 
 @pytest.fixture
@@ -83,6 +85,103 @@ def test_a_truncated_shard_is_found_at_opening(tmp_path, state):
     shard = tmp_path / "weights-2-of-2.safetensors"
     os.truncate(shard, shard.stat().st_size - 100)
     assert "weights-2-of-2.safetensors is 100 bytes short" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"", "weights-2-of-2.safetensors is empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "Git LFS pointer"),
+        (b"PK\x03\x04" + bytes(40), "pickle"),
+    ],
+)
+def test_one_shard_is_something_else(content, word, tmp_path, state):
+    write_shards(tmp_path, state)
+    (tmp_path / "weights-2-of-2.safetensors").write_bytes(content)
+    assert word in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "shard",
+    [
+        "../other.safetensors",
+        "/etc/hosts.safetensors",
+        "C:\\x.safetensors",
+        "a/../../b.safetensors",
+        "x.bin",
+        "",
+        "a\0.safetensors",
+    ],
+)
+def test_a_shard_outside_the_folder_is_not_opened(shard, tmp_path, state):
+    placed = write_shards(tmp_path, state)
+    write_index(tmp_path, placed | {next(iter(placed)): shard})
+    assert "names" in refusal(tmp_path)
+
+
+def test_an_index_of_tensors_that_are_nowhere(tmp_path, state):
+    placed = write_shards(tmp_path, state)
+    write_index(tmp_path, placed | {"model.layers.9.x.weight": "weights-1-of-2.safetensors"})
+    assert "says that model.layers.9.x.weight is in weights-1-of-2.safetensors, but no shard has it" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000"),
+        ({"num_hidden_layers": 1024}, "asks for 1,024 layers, but the files hold 30 tensors"),
+        ({"hidden_size": 1 << 18, "num_attention_heads": 6}, "asks for"),
+        ({"vocab_size": 1 << 24}, "asks for"),
+        ({"num_hidden_layers": 10**400}, "more than 40 digits"),
+        ({"rope_scaling": {"rope_type": "linear", "factor": 1e308}}, "factor is"),
+    ],
+)
+def test_a_config_of_absurd_sizes_allocates_nothing(changes, word, tmp_path, state):
+    write(tmp_path, state, **changes)
+    began = time.perf_counter()
+    tracemalloc.start()
+    assert word in refusal(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 50 << 20 and time.perf_counter() - began < 5
+    tracemalloc.stop()
+
+
+def test_many_experts_in_many_layers_are_refused_at_once(tmp_path, state):
+    extra = {f"model.layers.{i}.x": state["model.norm.weight"] for i in range(3, 200)}
+    sparse = {"model_type": "mixtral", "num_local_experts": 16_384, "num_experts_per_tok": 2, "num_hidden_layers": 200}
+    began = time.perf_counter()
+    assert "asks for 3,276,800 experts" in refusal(write(tmp_path, state | {n: t.clone() for n, t in extra.items()}, **sparse))
+    assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"version": "1.0"}', '{"model": {"type": "BPE"}}', "version https://git-lfs.github.com/x"]
+)
+def test_a_tokenizer_that_does_not_parse(text, tmp_path, state):
+    write(tmp_path, state)
+    (tmp_path / "tokenizer.json").write_text(text)
+    sentence = refusal(tmp_path)
+    assert f"{tmp_path.name}/tokenizer.json" in sentence and ("download it again" in sentence or "git lfs pull" in sentence)
+
+
+def test_a_folder_that_goes_while_it_is_open(tmp_path, state):
+    write_shards(tmp_path, state)
+    tensors = open_checkpoint(tmp_path).tensors
+    tensors.read("embed.weight")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    tmp_path.rmdir()
+    for name in ("embed.weight", "ln_final.weight"):  # from the shard that was mapped, and from the other
+        with pytest.raises(BlockscopeError, match="no longer in its folder"):
+            tensors.read(name)
+
+
+def test_a_file_cut_while_it_is_open_is_not_read_past_its_end(tmp_path, state):
+    write(tmp_path, state)
+    tensors = open_checkpoint(tmp_path).tensors
+    tensors.read("embed.weight")
+    os.truncate(tmp_path / "model.safetensors", 5000)
+    with pytest.raises(BlockscopeError, match="changed on disk"):
+        tensors.read("ln_final.weight")
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json", INDEX])

@@ -14,6 +14,7 @@ from model.checkpoints.tensors import Parameter
 from model.errors import BlockscopeError
 from model.lm import Decoder
 
+MOST_EXPERTS = 1 << 17  # of all layers together; the largest published models have some 25,000
 BUFFERS = re.compile(r"(^|\.)rotary_emb\.(inv_freq|cos_cached|sin_cached)$")  # tables that old files carry along
 ACTIVATIONS = re.compile(r"\.(input|output|[qkv])_scale$")  # scales of what a quantised run would round, beside the weights
 OTHER_TOWERS = re.compile(
@@ -53,6 +54,7 @@ def match(
     `where` names the model and `settings` what describes it, for errors.
     """
     prefix = find_prefix(found, family, where)
+    _check_size(config, len(found), where, settings)
     shapes = expected(config)
     recipes = {ours: recipe_of(ours, family, prefix).chosen(found, shape) for ours, shape in shapes.items()}
     if config.tied:
@@ -75,6 +77,19 @@ def match(
             )
         parameters[ours] = Parameter(recipe, sources, shapes[ours])
     return parameters, notes
+
+
+def _check_size(config: Decoder.Config, tensors: int, where: str, settings: str) -> None:
+    """Before anything of the size of the config is made: no model has more layers than its files have tensors."""
+    if config.n_layers > tensors:
+        raise BlockscopeError(
+            f"{where}/{settings} asks for {config.n_layers:,} layers, but the files hold {tensors:,} tensors in all; "
+            "config and weights belong to different models"
+        )
+    if (experts := sum(getattr(block.mlp, "n_experts", 0) for block in config.blocks)) > MOST_EXPERTS:
+        raise BlockscopeError(
+            f"{where}/{settings} asks for {experts:,} experts; expected at most {MOST_EXPERTS:,} in all layers"
+        )
 
 
 def find_prefix(found: Collection[str], family: Family, where: str) -> str:

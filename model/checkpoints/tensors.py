@@ -93,11 +93,14 @@ class Tensors:
             ) from None
 
     def _handle(self, file: Path, opener: Open):
+        """The open file, which is still the one that was checked: reading past the end of a mapped file ends the process."""
+        try:
+            stamp = _stamp(file)
+        except OSError:
+            raise BlockscopeError(f"{file.name} is no longer in its folder; put it back, or open the model again") from None
+        if stamp != self._stamps[file]:
+            raise BlockscopeError(f"{file.name} changed on disk after the model was opened; open the model again")
         if file not in self._open:
-            if not file.is_file():
-                raise BlockscopeError(f"{file.name} is no longer in its folder; put it back, or open the model again")
-            if _stamp(file) != self._stamps[file]:
-                raise BlockscopeError(f"{file.name} changed on disk after the model was opened; open the model again")
             self._open[file] = opener(file)
         return self._open[file]
 
