@@ -24,7 +24,9 @@ QUANTITIES = {  # name -> what it is, in display order; per head, over all texts
     "cosine": "largest |cos(q, k)| over the visible keys",
     "overflow": "number of visible logits that are not finite in the data type of q",
 }
-TILE_BYTES = 8 << 20  # fp32 logits held at a time; a handful of tensors of that size live at once
+TILE_BYTES = 1 << 20  # fp32 logits held at a time on a CPU: a handful of tensors of that size stay in its cache
+DEVICE_TILE_BYTES = 64 << 20  # and on a GPU, which wants few large steps
+LARGEST = ("max_logit", "cosine")  # of these the largest over the tiles counts, of all others the sum
 ONE_HOT = 0.99
 VANISHED = -200.0  # exp of it is 0 in fp32
 
@@ -43,30 +45,28 @@ def measure(
     `sink` [head]: a logit that joins the denominator only. A query that sees nothing (padding) is left out.
     """
     with torch.autocast(q.device.type, enabled=False):
-        q_length, k_length = _length(q), _length(k)
-        inverse_q, inverse_k = _inverse(q_length), _inverse(k_length)
-        group = _group(q, k)
-        found = {"max_logit": 0.0, "max_capped": 0.0, "cosine": 0.0, "row_range": 0.0, "entropy": 0.0, "one_hot": 0.0}
-        found |= {"overflow": 0, "rows": 0, "several": 0}
+        group, q_length, k_length = _group(q, k), _length(q), _length(k)
+        directions = _inverse(k_length).repeat_interleave(group, 2).transpose(1, 2)  # 1 / |k| [batch, head, key_pos]
+        found: dict[str, Tensor] = {}
         for rows, keys, visible in tiles(q, k, mask, positions):
             logits = product(q[:, rows], k[:, keys], scale)
-            part = _tile(logits, visible, cap, sink, q.dtype)
-            cosine = (logits / scale) * inverse_q[:, rows].transpose(1, 2)[..., None]
-            cosine *= inverse_k[:, keys].repeat_interleave(group, 2).transpose(1, 2)[:, :, None]
-            part["cosine"] = _largest(cosine, visible)
+            part = _tile(logits, visible, cap, sink, q.dtype, directions[:, :, None, keys])
+            part["cosine"] = (part["cosine"] * _inverse(q_length[:, rows]).transpose(1, 2) / abs(scale)).amax((0, 2))
             for name, value in part.items():
-                join = torch.maximum if name in ("max_logit", "max_capped", "cosine") else torch.add
-                found[name] = join(value, torch.as_tensor(found[name], device=value.device))
-    several = found.pop("several")
+                join = torch.maximum if name in LARGEST else torch.add
+                found[name] = join(found[name], value) if name in found else value
+    nothing = q.new_zeros(q.shape[2], dtype=torch.float32)  # where no query sees anything
+    largest, several = found.get("max_logit", nothing), found.get("several", nothing)
     return {
-        **{name: found[name] for name in ("max_logit", "max_capped")},
-        "row_range": found["row_range"] / found.pop("rows"),
-        "entropy": found["entropy"] / several,
-        "one_hot": found["one_hot"] / several,
+        "max_logit": largest,
+        "max_capped": largest if cap is None else cap * (largest / cap).tanh(),  # the cap keeps the order
+        "row_range": found.get("row_range", nothing) / found.get("rows", nothing),
+        "entropy": found.get("entropy", nothing) / several,
+        "one_hot": found.get("one_hot", nothing) / several,
         "q_norm": q_length.amax((0, 1)),
         "k_norm": k_length.amax((0, 1)).repeat_interleave(group),
-        "cosine": found["cosine"],
-        "overflow": found["overflow"],
+        "cosine": found.get("cosine", nothing),
+        "overflow": found.get("overflow", nothing.long()),
     }
 
 
@@ -81,12 +81,13 @@ def tiles(
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Query rows, the stretch of keys that any of them sees (`hidden`: all keys), and which of those each one sees.
 
-    The rows are so few that fp32 logits of [batch, head, rows, key_pos] stay under TILE_BYTES.
+    The rows are so few that fp32 logits of [batch, head, rows, key_pos] fit TILE_BYTES.
     """
     (batch, total, heads, _), length = q.shape, k.shape[1]
     at = torch.arange(length, device=q.device)
     positions = at[length - total :] if positions is None else positions
-    step = max(1, TILE_BYTES // (4 * batch * heads * length))
+    room = TILE_BYTES if q.device.type == "cpu" else DEVICE_TILE_BYTES
+    step = max(1, room // (4 * batch * heads * length))
     for first in range(0, total, step):
         rows = slice(first, min(first + step, total))
         visible = mask(positions[rows], at)
@@ -97,42 +98,54 @@ def tiles(
         yield rows, keys, visible[..., keys]
 
 
-def _tile(logits: Tensor, visible: Tensor, cap: float | None, sink: Tensor | None, dtype: torch.dtype) -> dict[str, Tensor]:
-    """What one tile adds to each quantity [head]; rows that see nothing add nothing."""
+def _tile(
+    logits: Tensor, visible: Tensor, cap: float | None, sink: Tensor | None, dtype: torch.dtype, directions: Tensor
+) -> dict[str, Tensor]:
+    """What one tile adds to each quantity [head], the cosine still [batch, head, query_pos] and to be divided by |q|.
+
+    Rows that see nothing add nothing. Written so that a tile is gone through as few times as possible.
+    """
+    hidden = ~visible
     count = visible.sum(-1).expand(logits.shape[:-1])  # [batch, head, query_pos]
     some, several = count > 0, count > 1
-    high = logits.masked_fill(~visible, -torch.inf).amax(-1)
-    low = logits.masked_fill(~visible, torch.inf).amin(-1)
-    capped = logits if cap is None else cap * (logits / cap).tanh()
-    weight, entropy = _rows(capped, visible, sink)
+    low = logits.masked_fill(hidden, torch.inf).amin(-1)
+    shown = logits.masked_fill(hidden, -torch.inf)
+    high = shown.amax(-1)
+    largest = torch.maximum(high.abs(), low.abs()).masked_fill(~some, 0)
+    along = logits.masked_fill(hidden, 0).mul_(directions)
+    weight, entropy = _rows(shown if cap is None else (logits / cap).tanh_().mul_(cap).masked_fill_(hidden, -torch.inf), sink)
     one_hot = torch.where(weight.isnan(), weight, (weight > ONE_HOT).float())  # a row of NaN is not "no"
     return {
-        "max_logit": _largest(logits, visible),
-        "max_capped": _largest(capped, visible),
+        "max_logit": largest.amax((0, 2)),
         "row_range": _total(high - low, some),
         "entropy": _total(entropy / count.float().log(), several),
         "one_hot": _total(one_hot, several),
-        "overflow": (~logits.to(dtype).isfinite() & visible).sum((0, 2, 3)),
+        "cosine": torch.linalg.vector_norm(along, torch.inf, -1),
+        "overflow": _overflow(logits, visible, largest, dtype),
         "rows": some.sum((0, 2)),
         "several": several.sum((0, 2)),
     }
 
 
-def _rows(scores: Tensor, visible: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Of each row [batch, head, query_pos]: its largest weight (a sink takes its share), its entropy in nats (it does not)."""
-    scores = scores.masked_fill(~visible, -torch.inf)
+def _rows(scores: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Of each row [batch, head, query_pos]: its largest weight (a sink takes its share), its entropy in nats (it does not).
+
+    `scores` is written over.
+    """
     top = scores.amax(-1, keepdim=True)
-    x = scores - top
+    x = scores.sub_(top).clamp_min_(VANISHED)
     e = x.exp()
     total = e.sum(-1)
-    entropy = total.log() - (e * x.clamp_min(VANISHED)).sum(-1) / total
+    entropy = total.log() - e.mul_(x).sum(-1) / total
     shared = total if sink is None else total + (sink.float()[:, None] - top[..., 0]).exp()
     return 1 / shared, entropy
 
 
-def _largest(x: Tensor, visible: Tensor) -> Tensor:
-    """Largest visible |x| per head; NaN where one is NaN."""
-    return x.masked_fill(~visible, 0).abs().amax((0, 2, 3))
+def _overflow(logits: Tensor, visible: Tensor, largest: Tensor, dtype: torch.dtype) -> Tensor:
+    """Visible logits that are not finite in `dtype` [head]; counted only where the largest of a row says that there are any."""
+    if bool((largest <= torch.finfo(dtype).max).all()):
+        return torch.zeros(logits.shape[1], dtype=torch.long, device=logits.device)
+    return (~logits.to(dtype).isfinite() & visible).sum((0, 2, 3))
 
 
 def _total(x: Tensor, counted: Tensor) -> Tensor:
