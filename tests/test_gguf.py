@@ -182,6 +182,19 @@ def test_a_folder_with_one_gguf_file_and_a_split_model(tmp_path):
         open_checkpoint(parts[0])
 
 
+def test_other_towers_in_ollamas_files_are_left_out(tmp_path):
+    def more(writer):
+        writer.add_uint32("gemma3.vision.block_count", 27)
+        writer.add_uint32("gemma3.mm.tokens_per_image", 256)
+
+    model = made("gemma3_text")
+    extra = {"v.blk.0.attn_q.weight": np.ones((2, 2), np.float32), "mm.mm_input_projection.weight": np.ones((2, 2), np.float32)}
+    path = write_gguf(tmp_path / "m.gguf", model, more=more, extra=extra)
+    wanted = logits_of(model)
+    torch.testing.assert_close(run(path), wanted, rtol=1e-5, atol=2e-5 * wanted.abs().max().item())
+    assert any("mm.mm_input_projection.weight" in note for note in open_checkpoint(path).report)
+
+
 def test_fields_that_would_change_the_numbers_are_refused(tmp_path):
     model = made("llama")
     for name, more, word in (

@@ -99,5 +99,5 @@ def deepseek2(config: Decoder.Config) -> Entries:
 
 def family(entries: Callable[[Decoder.Config], Entries], config: Decoder.Config, read: Callable) -> Family:
     """The family of a file whose config is known. Tables of frequencies are part of the config, not of the blocks."""
-    ignored = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd\.weight", r"blk\.(?P<beyond>\d+)\..*")
+    ignored = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd\.weight", r"blk\.(?P<beyond>\d+)\..*", r"(v|mm|a)\..*")
     return Family(read, table(entries(config)), {"": ""}, ignored, HEAD)

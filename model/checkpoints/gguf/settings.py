@@ -37,6 +37,7 @@ NO_EFFECT = {  # read elsewhere, or about llama.cpp's own memory layout
     "rope.scaling.finetuned", "tensor_data_layout", "vocab_size", "attention.key_length_swa",
     "attention.value_length_swa", "expert_shared_feed_forward_length", "rope.scaling.yarn_ext_factor",
 }  # fmt: skip
+OTHER_TOWERS = ("vision.", "mm.", "mm_", "audio.")  # Ollama keeps them in the language model's file
 UNDEFINED = 4294967295  # what a converter writes for "none"
 
 
@@ -113,6 +114,7 @@ def _llama(words: Words) -> None:
 
 def _qwen3moe(words: Words) -> None:
     words.put("norm_topk_prob", True, "llama.cpp always makes the weights of the chosen experts sum to 1")
+    words.take({"expert_weights_norm": "norm_topk_prob"})
 
 
 def _gemma(words: Words) -> None:
@@ -140,7 +142,8 @@ def _gemma2(words: Words) -> None:
 def _gemma3(words: Words) -> None:
     """Five local layers to one global one; the local ones turn by their own base."""
     _gemma2(words)
-    words.take({"rope.freq_base_swa": "rope_local_base_freq", "final_logit_softcapping": "final_logit_softcapping"})
+    local = {"rope.freq_base_swa": "rope_local_base_freq", "rope.local.freq_base": "rope_local_base_freq"}  # the latter: Ollama
+    words.take({"rope.global.freq_base": "rope_theta", **local, "final_logit_softcapping": "final_logit_softcapping"})
     pattern = words.get("attention.sliding_window_pattern")
     layers = words.get("block_count")
     if isinstance(pattern, list) and len(pattern) == layers:  # true for a local layer
@@ -237,7 +240,8 @@ def words_of(settings: Mapping[str, object], tensors: Mapping[str, Entry], freqs
     scaling(words, freqs)
     for key, value in settings.items():  # what is left is judged like an unknown field of a config.json
         rest = key.removeprefix(f"{arch}.")
-        if key.startswith(f"{arch}.") and key not in words.taken and rest not in NO_EFFECT:
+        other = key in words.taken or rest in NO_EFFECT or rest.startswith(OTHER_TOWERS)
+        if key.startswith(f"{arch}.") and not other:
             words.put(key, value.tolist() if isinstance(value, np.ndarray) else value, key)
     return words
 
