@@ -113,16 +113,16 @@ def test_the_panel_by_keyboard_and_as_a_sheet_on_a_phone(chrome, address):
 # ---- the chooser and other designs ---------------------------------------------------------------------------------
 
 
-def test_the_chooser_has_the_shipped_pair_first_and_every_design_as_random_weights(page, address):
+def test_the_chooser_has_the_shipped_models_first_and_every_design_as_random_weights(page, address):
     b.visit(page, f"{address}/?prompt=def+f(x)")
     menu = page.evaluate(
         """() => [...document.querySelector("#model").children].map((e) => e.tagName === "OPTGROUP" ? [e.label, e.children.length] : e.value)"""
     )
     assert (
-        menu[:2] == ["code-qknorm-off", "code-qknorm-on"]
-        and menu[2][0] == "random weights"
-        and menu[2][1] >= 17
-        and len(menu) == 3
+        menu[:4] == ["code-qknorm-off", "code-qknorm-on", "code-stress-qknorm-off", "code-stress-qknorm-on"]
+        and menu[4][0] == "random weights"
+        and menu[4][1] >= 17
+        and len(menu) == 5
     )
     assert "random" not in page.locator("#size").text_content()
     b.after(page, lambda: page.select_option("#model", "tiny-gpt2"))

@@ -1,21 +1,16 @@
 """Training: paired, deterministic, replayed from its record, resumed after a kill, stopped at once; and the growth itself."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from growth_runs import SMALL, same, small
 
-from model import PRESETS, load
+from model import PRESETS
 from model.checkpoints.families import config_of
-from model.checkpoints.saving import save_folder
 from model.errors import BlockscopeError
-from model.growth.__main__ import main
 from model.growth.arms import Arm
 from model.growth.corpus import Corpus, standard_library
 from model.growth.fixes import FIXES, fixed
@@ -28,13 +23,6 @@ from model.growth.sizes import base_arm, recipe
 from model.growth.train import Training, adamw, interleave
 from model.presets.llama import llama
 from model.taps import recording
-
-SMALL = llama(2, 16, 4, 2, 32, 256, 24, d_head=4, eps=1e-6)
-
-
-def small(**changes) -> Arm:
-    given = {"lr": 0.05, "steps": 12, "batch": 4, "context": 24, "record_every": 3, "validate_every": None}
-    return Arm("off", SMALL, recipe(**given | changes))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -55,14 +43,6 @@ def text() -> Corpus:
     words = torch.randint(97, 105, (9000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     words[::5] = 32
     return Corpus(words[:8000], words[8000:], "made up", (1, 1), "made up")
-
-
-def same(a: Record, b: Record, until: int | None = None) -> bool:
-    """Whether every number is the same bit for bit, NaN where the other has NaN."""
-    rows = slice(None) if until is None else a.step <= until
-    pairs = [(getattr(a, n), getattr(b, n)) for n in ("step", "train_loss", "validation_loss", "bound")]
-    pairs += [(a.values[name], b.values[name]) for name in a.values]
-    return a.values.keys() == b.values.keys() and all(np.array_equal(x[rows], y[rows], equal_nan=True) for x, y in pairs)
 
 
 def test_one_event_a_step_and_what_it_carries(text):
@@ -248,99 +228,6 @@ def test_a_run_rests_between_steps_and_says_where_it_was_stopped(library):
         began = time.perf_counter()
     assert max(gaps[1:]) < 1.0 and training.record().meta["ended"] == "stopped at step 50"
     assert training.record().step.tolist() == [0, 10, 20, 30, 40, 50]
-
-
-def test_a_resumed_run_gives_the_numbers_of_one_that_was_never_interrupted(text, tmp_path):
-    whole = Training(small(steps=20), text, snapshots=(0, 10))
-    list(whole)
-    for at in (1, 7, 19):  # between probes and at none
-        folder = tmp_path / str(at)
-        part = Training(small(steps=20), text, folder, snapshots=(0, 10), checkpoint_every=1)
-        next(e for e in part if e.step == at)
-        rest = Training(small(steps=20), text, folder, snapshots=(0, 10), checkpoint_every=4)
-        assert rest.step == at and [e.step for e in rest] == list(range(at + 1, 21))
-        assert same(whole.record(), rest.record()) and np.array_equal(whole.record().patterns, rest.record().patterns)
-        assert all(torch.equal(whole.state[name], rest.state[name]) for name in whole.state)
-        assert list(Training(small(steps=20), text, folder)) == [], "a finished run has nothing left to do"
-
-
-def test_a_killed_process_loses_no_more_than_the_steps_since_its_checkpoint(tmp_path, library):
-    """SIGKILL in the middle of a run from the shell; the same command goes on and ends with the uninterrupted numbers."""
-    text, config = tmp_path / "text.txt", tmp_path / "net" / "config.json"
-    text.write_bytes(bytes(library.validation[:40_000].tolist()))
-    config.parent.mkdir()
-    save_folder(config.parent, SMALL, initialised(SMALL, 0).state_dict())
-    options = [
-        "train",
-        "--model",
-        str(config),
-        "--steps",
-        "200",
-        "--lr",
-        "0.05",
-        "--text",
-        str(text),
-        "--checkpoint-every",
-        "20",
-    ]
-    options += ["--context", "24", "--snapshots", "20"]
-    name = "run-config-off-lr0.05-seed0"
-    state = tmp_path / "killed" / name / "training" / "state.safetensors"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "model.growth", *options, "--out", str(tmp_path / "killed")], stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 60
-    while not state.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    os.kill(child.pid, signal.SIGKILL)
-    assert child.wait() == -signal.SIGKILL
-    kept = Record.read(state.with_name("record.safetensors"))
-    assert 20 <= kept.step[-1] < 200 and not (tmp_path / "killed" / f"{name}.safetensors").exists()
-    main([*options, "--out", str(tmp_path / "killed")])
-    main([*options, "--out", str(tmp_path / "whole")])
-    killed, whole = (Record.read(tmp_path / folder / f"{name}.safetensors") for folder in ("killed", "whole"))
-    assert killed.meta["ended"] == "finished" and killed.step[-1] == 200 and same(killed, whole)
-    assert np.array_equal(killed.patterns, whole.patterns)
-
-
-def test_a_kill_between_the_two_files_of_a_checkpoint_is_no_harm(text, tmp_path):
-    """The record is written first: it may know more steps than the state from which the run goes on."""
-    whole, part = Training(small(), text), Training(small(), text, tmp_path, checkpoint_every=1)
-    list(whole)
-    state = tmp_path / "training" / "state.safetensors"
-    for event in part:
-        if event.step == 4:
-            before = state.read_bytes()
-        if event.step == 7:
-            break
-    state.write_bytes(before)
-    rest = Training(small(), text, tmp_path)
-    assert rest.step == 4 and [p.step for p in rest.probes] == [0, 3] and [e.step for e in rest] == list(range(5, 13))
-    assert same(whole.record(), rest.record())
-
-
-def test_a_checkpoint_of_another_run_or_a_damaged_one_is_refused(text, tmp_path):
-    list(Training(small(), text, tmp_path))
-    with pytest.raises(BlockscopeError, match=r"another run \(recipe.lr: 0.05 \| 0.1\)"):
-        Training(small(lr=0.1), text, tmp_path)
-    with pytest.raises(BlockscopeError, match=r"not of this run|another run"):
-        Training(fixed(small(), "qk-norm"), text, tmp_path)
-    state = tmp_path / "training" / "state.safetensors"
-    whole = state.read_bytes()
-    for damaged in (b"", whole[:1000], b"{}" * 50, whole[:-8]):
-        state.write_bytes(damaged)
-        with pytest.raises(BlockscopeError, match=r"state\.safetensors"):
-            Training(small(), text, tmp_path)
-
-
-def test_a_checkpoint_is_an_ordinary_folder(text, tmp_path):
-    training = Training(small(), text, tmp_path)
-    list(training)
-    lm = load(tmp_path, device="cpu")
-    with torch.no_grad():
-        assert torch.equal(lm.forward([1, 2, 3]), training.model(torch.tensor([[1, 2, 3]])))
-    with pytest.raises(BlockscopeError, match="no Hugging Face model_type"):
-        Training(fixed(small(), "softcap-50"), text).save(tmp_path / "capped")
 
 
 def test_too_little_text_is_refused(text):

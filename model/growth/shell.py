@@ -14,7 +14,7 @@ from model.checkpoints.huggingface import read_config
 from model.errors import BlockscopeError
 from model.growth.arms import ARCHITECTURE, Arm, pair
 from model.growth.corpus import Corpus, from_path, standard_library
-from model.growth.fixes import FIXES, fixed
+from model.growth.fixes import FIXES, Fix, fixed, part
 from model.growth.record import Record
 from model.growth.sizes import SIZES, base_arm, recipe
 from model.growth.train import Training
@@ -22,10 +22,12 @@ from model.lm import Decoder
 from model.presets import PRESETS, meant
 
 SNAPSHOTS = (0, 20, 40, 60, 100, 140, 200, 350)
-QK_NORM = {"off": ("off",), "head": ("head",), "projection": ("projection",), "both": ("off", "head")}
-NAMED = {"off": "off", "head": "on", "projection": "projection"}  # what the arms are called
-CHANGED = {"off": (), "head": ("qk-norm",), "projection": ("qk-norm-projection",)}
-TITLES = {"off": "QK-norm off"} | {NAMED[k]: FIXES[CHANGED[k][0]].title for k in ("head", "projection")}
+MODES = {"off": ("off",), "head": ("head",), "projection": ("projection",), "both": ("off", "head")}
+QK_NORM = {  # mode -> what the arm is called, and how it is made
+    "off": ("off", part("QK-norm off", qk_norm="off")),
+    "head": ("on", FIXES["qk-norm"]),
+    "projection": ("projection", FIXES["qk-norm-projection"]),
+}
 
 
 def add_options(parser: argparse.ArgumentParser, several: bool) -> None:
@@ -37,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser, several: bool) -> None:
     group.add_argument(
         "--model", action="append", default=[], metavar="PRESET|CONFIG.JSON", help="instead of --size; each is an arm"
     )
-    group.add_argument("--qk-norm", choices=QK_NORM, help="both: one arm without, one with it on each head")
+    group.add_argument("--qk-norm", choices=MODES, help="both: one arm without, one with it on each head")
     what = "each of these is an arm of its own, beside those of --qk-norm" if several else "changes every arm; may be repeated"
     group.add_argument("--fix", default=[], choices=FIXES, help=what, **(many or {"action": "append"}))
     group = parser.add_argument_group("how they are trained")
@@ -87,31 +89,40 @@ def run(arm: Arm, corpus: Corpus, folder: Path, options: argparse.Namespace) -> 
 
 def arms(options: argparse.Namespace) -> Iterator[tuple[str, str, Arm]]:
     """(name of the record, label, arm). Arms of one learning rate and seed must differ in nothing but what was asked for."""
-    rates, seeds = (options.lr, options.seed) if isinstance(options.lr, list) else ([options.lr], [options.seed])
-    apart = isinstance(options.lr, list)
+    apart = isinstance(options.lr, list)  # a sweep
+    rates, seeds = (options.lr, options.seed) if apart else ([options.lr], [options.seed])
     for lr, seed in product(rates, seeds):
-        first, chosen = None, []
+        first, chosen, names = None, [], set()
         for label, arm, changes in variants(options, lr, seed, apart):
             chosen += changes
             first = first or arm
             pair(first, arm, chosen)
-            yield f"{options.group}-{arm.name}-lr{lr:g}-seed{seed}", label, arm
+            name = f"{options.group}-{arm.name}-lr{lr:g}-seed{seed}"
+            if name in names:
+                raise BlockscopeError(f"two arms would both be called {arm.name}: rename one of the folders")
+            names.add(name)
+            yield name, label, arm
 
 
-def variants(options: argparse.Namespace, lr: float, seed: int, apart: bool) -> Iterator[tuple[str, Arm, list[str]]]:
-    """(label, arm, by which choices it differs from the first) for one learning rate and seed."""
-    only_fixes = apart and options.fix and options.qk_norm is None
-    modes = () if only_fixes else QK_NORM[options.qk_norm or "off"]
+def variants(options: argparse.Namespace, lr: float, seed: int, apart: bool) -> Iterator[tuple[str, Arm, list[str | Fix]]]:
+    """(label, arm, by which choices it may differ from the first) for one learning rate and seed.
+
+    `apart`: every fix is an arm of its own; otherwise every arm has all of them.
+    """
     bases = list(models(options, lr, seed))
+    several = [ARCHITECTURE] if len(bases) > 1 else []
+    modes = MODES[options.qk_norm] if options.qk_norm else () if apart and options.fix else (None,)
+    common = () if apart else tuple(options.fix)
     for base, mode in product(bases, modes):
-        names = (*CHANGED[mode], *(() if apart else options.fix))
-        arm, several = fixed(base, *names), len(bases) > 1
-        name = f"{base.name}-{NAMED[mode]}" if options.model else NAMED[mode]
-        title = "; ".join(FIXES[fix].title for fix in names) or TITLES["off"]
-        label = f"{base.name}: {title}" if options.model else title
-        yield label, replace(arm, name=name), [*CHANGED[mode], *([ARCHITECTURE] if several else [])]
+        called, change = QK_NORM[mode] if mode else ("off", None)
+        arm = fixed(change(base) if change else base, *common)
+        titles = [*([change.title] if change else []), *(FIXES[fix].title for fix in common)]
+        if options.model:
+            called, titles = f"{base.name}-{called}" if mode else base.name, [base.name, *titles]
+        yield "; ".join(titles) or QK_NORM["off"][1].title, replace(arm, name=called), [*([change] if change else []), *several]
     for base, fix in product(bases, options.fix if apart else ()):
-        yield FIXES[fix].title, fixed(base, fix), [fix]
+        called, title = (f"{base.name}-{fix}", f"{base.name}; {FIXES[fix].title}") if options.model else (fix, FIXES[fix].title)
+        yield title, replace(fixed(base, fix), name=called), [fix, *several]
 
 
 def models(options: argparse.Namespace, lr: float, seed: int) -> Iterator[Arm]:
@@ -125,7 +136,13 @@ def models(options: argparse.Namespace, lr: float, seed: int) -> Iterator[Arm]:
     for source in options.model:
         config = described(source)
         defaults = {"steps": 200, "batch": 8, "context": min(64, config.context)}
-        yield Arm(Path(source).stem if source not in PRESETS else source, config, recipe(lr=lr, seed=seed, **defaults | given))
+        yield Arm(called(source), config, recipe(lr=lr, seed=seed, **defaults | given))
+
+
+def called(source: str) -> str:
+    """The preset, or the folder in which a config.json lies, or the name of the file."""
+    path = Path(source).resolve()
+    return source if source in PRESETS else path.parent.name if path.name == "config.json" else path.stem
 
 
 def described(source: str) -> Decoder.Config:
