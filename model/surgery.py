@@ -161,6 +161,10 @@ def _write_biases(block: BlockConfig, value: str) -> BlockConfig:
     return replace(block, mlp=replace(block.mlp, bias=value == "on")) if isinstance(block.mlp, MLPConfig) else block
 
 
+def _read_kv_heads(block: BlockConfig) -> str:
+    return str(block.attn.n_kv_heads) if isinstance(block.attn, Attention.Config) else "latent"
+
+
 def _write_kv_heads(block: BlockConfig, value: str) -> BlockConfig:
     attn, heads = _attention(block), _whole(value)
     if attn.k_norm is not None and attn.qk_norm_over == "projection":
@@ -201,7 +205,7 @@ CHANGES: dict[str, Change] = {
     ),
     "biases": Change("biases", ON_OFF, _read_biases, _write_biases),
     "kv_heads": Change(
-        "KV heads", ("1",), lambda b: str(getattr(b.attn, "n_kv_heads", "latent")), _write_kv_heads,
+        "KV heads", ("1", "2", "4"), _read_kv_heads, _write_kv_heads,
         free=True, resizes=True,
     ),
     "d_mlp": Change(

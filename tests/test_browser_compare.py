@@ -167,6 +167,7 @@ def test_sides_are_changed_added_and_removed(page, address):
     page.locator('[data-side="b"]').click()
     page.locator("#edit-chips button").click()
     page.select_option("#edit-part", "window")
+    page.select_option("#edit-choice", "?")
     page.fill("#edit-value", "3")
     page.fill("#edit-layers", "2-3")
     after(page, lambda: page.locator('#editor button[type="submit"]').click())
@@ -178,8 +179,15 @@ def test_sides_are_changed_added_and_removed(page, address):
     page.select_option("#edit-what", "head")
     page.fill("#edit-layer", "1")
     page.fill("#edit-index", "2")
+    page.locator("#edit-more").click()
+    page.select_option("#edit-what", "patch")
+    page.fill("#edit-layer", "2")
+    page.select_option("#edit-leaf", "hook_mlp_out")
     after(page, lambda: page.locator('#editor button[type="submit"]').click())
     expect(page.locator('[data-side="c"]')).to_contain_text("scale a head 2 in layer 1 × 0")
+    expect(page.locator('[data-side="c"]')).to_contain_text("A's hook_mlp_out patched into layer 2")
+    assert parse_qs(urlsplit(page.url).query)["c_edit"] == ["head:1:2:0,patch:2:-1:0:hook_mlp_out"]
+    assert page.locator("#edit-edits button").count() == 2
     after(page, lambda: page.locator(".add-side").click())
     assert page.locator(".side-card").count() == 4 and page.locator(".add-side").count() == 0
     assert page.locator("#cards-strip .js-plotly-plot").count() == 3
@@ -190,7 +198,8 @@ def test_sides_are_changed_added_and_removed(page, address):
     after(page, lambda: page.locator("#edit-remove").click())
     assert page.locator(".side-card").count() == 3
     after(page, lambda: click_cell(page, 5, 1, "strip-C"))
-    assert "against=c" in page.url and page.locator("#cards-tensor h3").nth(2).text_content() == "C − A"
+    assert "against=c" in page.url and "d_" not in urlsplit(page.url).query
+    assert page.locator("#cards-tensor h3").all_text_contents() == ["A", "B", "C", "B − A", "C − A"]
 
 
 def test_the_blocks_stand_side_by_side(page, address):
@@ -204,13 +213,18 @@ def test_the_blocks_stand_side_by_side(page, address):
 
 
 def test_the_view_goes_along_between_the_pages(page, address):
-    b.visit(page, f"{address}/?prompt=hello&layer=2&head=3")
+    b.visit(page, f"{address}/?prompt=hello&layer=2&head=3&qk=head&node=gate")
     page.locator('nav [data-page="compare"]').click()
     settle(page)
+    expect(page.locator('[data-side="b"]')).to_contain_text("QK-norm off → head")
+    assert page.locator("#tensor-title").text_content() == "blocks.2.mlp.hook_pre"
     assert "".join(page.locator("#tokens span").all_text_contents()) == "hello"
     assert (page.locator("#layer").input_value(), page.locator("#head").input_value()) == ("2", "3")
+    after(page, lambda: page.locator('[data-quick="eps"]').click())
     page.locator('nav [data-page="explore"]').click()
     b.settle(page)
+    assert page.locator("#main-title").text_content().startswith("RMSNorm") or "ln1" in page.url
+    assert parse_qs(urlsplit(page.url).query)["change"] == ["eps=1e-06"], "the changed side is what Explore then shows"
     assert (page.locator("#layer-now").text_content(), page.locator("#head").input_value()) == ("2", "3")
 
 

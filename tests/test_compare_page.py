@@ -70,6 +70,15 @@ def view(compare: Compare, **state) -> dict:
 # ---- state ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_link_of_explore_is_its_model_against_its_changed_one():
+    state, notes = parse("prompt=hi&layer=2&head=1&change=norm%3Dlayernorm&qk=head&node=gate&token=3")
+    assert (state.quick, state.change, state.b_change) == ("own", "", "norm=layernorm,qk_norm=head") and notes == []
+    assert (state.prompt, state.layer, state.head, state.tap) == ("hi", 2, 1, "mlp.hook_pre")
+    assert parse("qk=as-built&prompt=hi")[0] == CompareState(prompt="hi")
+    mine = CompareState(quick="own", change="eps=0.1", prompt="hi")
+    assert parse(mine.query()) == (mine, []), "the page's own links keep A's change"
+
+
 def test_a_view_survives_its_link():
     state = CompareState(
         model="a b", prompt="x = '&=?#'\n<b>", quick="own", sides=4, b_change="qk_norm=head,window=8", b_layers="8-29", c_model="m",
@@ -147,7 +156,8 @@ def test_look_asks_for_a_run_once(compare):
 def test_every_quick_choice_runs_on_random_weights(compare, name):
     told = view(compare, quick=name, tap=QUICK[name].tap, diagrams=1)
     assert (
-        len(told["sides"]) == (3 if name in ("wiring", "kv_heads") else 2) and len(json.dumps(told, allow_nan=False)) < 120_000
+        len(told["sides"]) == (3 if name in ("wiring", "kv_heads", "patch") else 2)
+        and len(json.dumps(told, allow_nan=False)) < 120_000
     )
     assert all(identity["holds"] for identity in told["identities"])
     assert told["starts"][0][1].startswith("blocks.0.") and told["next"][0]["kl"] == "0" != told["next"][1]["kl"]
@@ -214,6 +224,11 @@ def test_layers_edits_and_patches(compare):
     assert told["identities"][0]["name"] == "nothing differs above layer 2"
     told = view(compare, quick="own", b_edit="head:1:3:0")
     assert told["starts"] == [["B", "blocks.1.attn.hook_z"]] and told["sides"][1]["title"] == "scale a head 3 in layer 1 × 0"
+    both = view(compare, quick="own", b_edit="head:1:3:0,neuron:2:5:0.5")
+    assert both["sides"][1]["edit"] == ["head:1:3:0", "neuron:2:5:0.5"]
+    assert both["sides"][1]["title"] == "scale a head 3 in layer 1 × 0, scale a neuron 5 in layer 2 × 0.5"
+    alone = view(compare, quick="own", b_edit="neuron:2:5:0.5")
+    assert both["starts"] == [["B", "blocks.1.attn.hook_z"]] and alone["starts"] == [["B", "blocks.2.mlp.hook_post"]]
     told = view(compare, quick="own", b_change="qk_norm=head", b_layers="0-1", b_edit="patch:1:-1:0:hook_resid_post")
     assert told["next"][1]["kl"] == "0" and "patched into layer 1" in told["sides"][1]["title"]
 

@@ -1,8 +1,9 @@
 """What the Compare page shows, as one frozen value that is also its query string; read like UiState, whose names it shares.
 
 Side A is `model`, `change`, `layers`, `edit`; the others carry their letter: `b_model`, `b_change`, ... A `change` is
-"qk_norm=head,window=64"; `layers` "8-29" bounds it; an `edit` is "head:3:4:0": what, layer, index, factor. `quick` names an
-entry of the one-click list, which fills the sides; "own" takes them from the fields.
+"qk_norm=head,window=64"; `layers` "8-29" bounds it; an `edit` is "head:3:4:0": what, layer, index, factor, of a patch the
+tensor as well ("patch:3:-1:0:hook_attn_out"); several stand with commas. `quick` names an entry of the one-click list, which
+fills the sides; "own" takes them from the fields.
 """
 
 import re
@@ -19,6 +20,8 @@ OWN, FIRST = "own", "qk_norm"
 LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 EDIT = re.compile(r"([a-z_0-9]{1,20}):(\d{1,4})(?::(-?\d{1,6}))?(?::(-?\d{1,4}(?:\.\d{1,6})?))?(?::([a-z_0-9.]{1,60}))?")
 TAP = re.compile(r"[A-Za-z0-9_.]{1,80}")
+LISTS = {"change": (PIECE, "part=value"), "edit": (EDIT, "an edit such as head:3:4:0")}
+LONGEST = {"change": 600, "edit": 600}  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,9 @@ class CompareState:
     def query(self) -> str:
         """The query string that restores this view; defaults are left out, and sides that a quick choice fills."""
         skipped = set() if self.quick == OWN else {field(letter, part) for letter in LETTERS for part in PARTS} - {"model"}
-        skipped |= {"sides"} if self.quick != OWN else set()
+        skipped |= (
+            {"sides"} if self.quick != OWN else {field(letter, part) for letter in LETTERS[self.sides :] for part in PARTS}
+        )
         changed = {f.name: v for f in fields(self) if f.name not in skipped and (v := getattr(self, f.name)) != f.default}
         return urlencode(changed, quote_via=quote)
 
@@ -70,6 +75,13 @@ def field(letter: str, part: str) -> str:
     return part if letter == "a" else f"{letter}_{part}"
 
 
+NODES = {  # a node of Explore's diagram -> the tensor that Compare opens for it
+    "resid_pre": "hook_resid_pre", "ln1": "ln1.hook_out", "q": "attn.hook_q", "k": "attn.hook_k", "v": "attn.hook_v",
+    "rope": "attn.hook_rot_q", "logits": "attn.hook_logits", "capped": "attn.hook_capped", "pattern": "attn.hook_pattern",
+    "z": "attn.hook_z", "attn_out": "hook_attn_out", "resid_mid": "hook_resid_mid", "ln2": "ln2.hook_out",
+    "gate": "mlp.hook_pre", "up": "mlp.hook_pre_linear", "act": "mlp.hook_act", "post": "mlp.hook_post",
+    "mlp_out": "hook_mlp_out", "resid_post": "hook_resid_post",
+}  # fmt: skip
 OWN_CHOICES = {"against": ("b", "c", "d"), "rows": ("main", "all")}
 OWN_RANGES = {"sides": (2, 4), "diagrams": (0, 1)}
 SHARED = ("model", "prompt", "layer", "head", "stage", "log", "theme")  # read by the rules of UiState
@@ -83,6 +95,7 @@ def parse(raw: object) -> tuple[CompareState, list[str]]:
     if not isinstance(raw, Mapping):
         return CompareState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
     taken, notes = {}, []
+    raw = _from_explore(raw)
     for each in fields(CompareState):
         if each.name in raw:
             value, note = _value(each.name, raw[each.name], each.default)
@@ -96,6 +109,20 @@ def parse(raw: object) -> tuple[CompareState, list[str]]:
     if LETTERS.index(state.against) >= state.sides and state.quick == OWN:
         taken["against"] = "b"
     return CompareState(**taken), notes
+
+
+def _from_explore(raw: Mapping) -> Mapping:
+    """A view of Explore: its model as loaded is A, as changed there (`qk` has a field of its own) B; its node is the tensor."""
+    qk, change, node = raw.get("qk", ""), raw.get("change", ""), raw.get("node")
+    own = {"quick", "sides", *SIDE_FIELDS} - {"change"}
+    if "qk" not in raw and "node" not in raw and not (change and own.isdisjoint(raw) and "tap" not in raw):
+        return raw
+    raw = dict(raw) | ({"tap": NODES[node]} if isinstance(node, str) and node in NODES and "tap" not in raw else {})
+    asked = [change] if isinstance(change, str) and change else []
+    asked += [f"qk_norm={qk}"] if qk in ("off", "head", "projection") else []
+    if asked and own.isdisjoint(raw):
+        raw |= {"quick": OWN, "change": "", "b_change": ",".join(asked)}
+    return raw
 
 
 def _value(name: str, value: object, default: object) -> tuple[object, str | None]:
@@ -113,14 +140,15 @@ def _value(name: str, value: object, default: object) -> tuple[object, str | Non
     if name in OWN_CHOICES:
         known = OWN_CHOICES[name]
         return (value, None) if value in known else (default, f"{name} must be one of {', '.join(known)}, got {_show(value)}")
-    if len(value) > 200:
-        return default, f"{name} has {len(value)} characters, at most 200 are read: using {_show(default)}"
     part = name.rpartition("_")[2]
-    pattern = {"layers": LAYERS, "edit": EDIT, "tap": TAP}.get(part)
-    if part == "change":
-        bad = [piece for piece in pieces(value) if not PIECE.fullmatch(piece)]
-        good = ",".join(piece for piece in pieces(value) if PIECE.fullmatch(piece))
-        return good, f"{name}: {_show(bad[0])} is not part=value: left out" if bad else None
+    if len(value) > (most := LONGEST.get(part, 200)):
+        return default, f"{name} has {len(value)} characters, at most {most} are read: using {_show(default)}"
+    pattern = {"layers": LAYERS, "tap": TAP}.get(part)
+    if part in LISTS:
+        wanted, what = LISTS[part]
+        bad = [piece for piece in pieces(value) if not wanted.fullmatch(piece)]
+        good = ",".join(piece for piece in pieces(value) if wanted.fullmatch(piece))
+        return good, f"{name}: {_show(bad[0])} is not {what}: left out" if bad else None
     if pattern is not None and value and not pattern.fullmatch(value):
         return default, f"{name} {_show(value)} cannot be read: using {_show(default)}"
     return value, None

@@ -122,7 +122,7 @@ class Compare:
 
     def _told(self, asked: Asked, told: dict) -> dict:
         notes = [*asked.notes, *told.get("notes", [])]
-        return told | {"token": asked.token, "models": self.shelf.names, "notes": notes, "menus": answers.MENUS}
+        return told | {"token": asked.token, "models": self.shelf.menu, "notes": notes, "menus": answers.MENUS}
 
     def _view(self, asked: Asked, done: Done, sides: list[Spec], notes: list[str]) -> dict:
         state = asked.state

@@ -1,11 +1,10 @@
 """From a finished comparison and a view to what the browser is told: plain values, figures by key. No gradio here."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from model.interventions import EDITS
-from model.surgery import CHANGES
-from viz.compare_state import LETTERS, CompareState
+from viz.compare_state import LETTERS, NODES, CompareState
 from viz.figures import divergence
 from viz.nodes.attention import STAGES
 from viz.nodes.card import short
@@ -18,10 +17,15 @@ from viz.pages.compare_tensor import tensor_cards
 from viz.store import Store
 from viz.theme import Theme
 
-MENUS = {
-    "parts": [[name, change.title, list(change.choices), change.free] for name, change in CHANGES.items()],
-    "edits": [[name, kind.title] for name, kind in EDITS.items()],
-}
+AXES = {"head": "head", "kv_head": "KV head", "d_mlp": "neuron", "d_model": "dimension", "pos": "token"}
+MENUS = {"edits": [[name, kind.title, AXES[kind.axis]] for name, kind in EDITS.items()]}
+
+
+def explore(state: CompareState) -> dict:
+    """What Explore calls the side that A is compared with: its model, its changes, and the node of the tensor."""
+    side = state.side(state.against)
+    node = next((node for node, tap in NODES.items() if tap == state.tap), "")
+    return {"model": side["model"] or state.model, "change": side["change"]} | ({"node": node} if node else {})
 
 
 def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any) -> dict:
@@ -40,7 +44,9 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
         "sides": [about(letter, spec, lm, built) for letter, spec, lm, built in sides],
         "quick": words.quick_list(shelf, done.specs[0].model),
         "tokens": {"pieces": done.pieces[0], "said": f"{len(done.pieces[0])} tokens · {done.seconds:.2f} s"},
+        "explore": explore(state),
         "rows": strip_rows(done, state),
+        "taps": list(strip_rows(done, replace(state, rows="all"))),
         "wide": divergence.WIDE,
         "depth": done.lock.depth,
         "heads": done.heads,

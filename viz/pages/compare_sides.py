@@ -6,10 +6,12 @@ from typing import Any
 
 from model.errors import BlockscopeError
 from model.interventions import EDITS, Edit, edit_at
-from model.surgery import CHANGES, read, span, summary
+from model.surgery import CHANGES, OFF, read, span, summary
 from viz.change import changes, pieces
 from viz.compare_state import EDIT, LETTERS, OWN, CompareState, field, layer_range
+from viz.pages import surgery
 from viz.pages.quick import QUICK
+from viz.pages.surgery import word
 from viz.shelf import Shelf
 
 LM = Any
@@ -60,12 +62,14 @@ def variant(built: LM, spec: Spec) -> LM:
 
 
 def edits(spec: Spec) -> tuple[Edit, ...]:
-    if not (found := EDIT.fullmatch(spec.edit)):
-        return ()
-    what, layer, index, factor, leaf = found.groups()
-    if what == "patch" and not leaf:
-        raise BlockscopeError("a patch names the tensor that is patched in, as patch:3:-1:0:hook_attn_out")
-    return (edit_at(what, int(layer), int(index or -1), float(factor or 0), leaf or ""),)
+    """What is edited while a side runs, in the order in which it was asked for."""
+    found = []
+    for piece in pieces(spec.edit):
+        what, layer, index, factor, leaf = EDIT.fullmatch(piece).groups()
+        if what == "patch" and not leaf:
+            raise BlockscopeError("a patch names the tensor that is patched in, as patch:3:-1:0:hook_attn_out")
+        found.append(edit_at(what, int(layer), int(index or -1), float(factor or 0), leaf or ""))
+    return tuple(found)
 
 
 def about(letter: str, spec: Spec, lm: LM, built: LM) -> dict:
@@ -84,8 +88,9 @@ def about(letter: str, spec: Spec, lm: LM, built: LM) -> dict:
         "note": _note(lm, built, bool(phrases)),
         "change": [list(item) for item in changes(spec.change).items()],
         "layers": spec.layers,
-        "edit": spec.edit,
-        "parts": {name: read(built.config, name) for name in CHANGES if _readable(built, name)},
+        "edit": pieces(spec.edit),
+        "edits": [_edit_words(edit) for edit in edits(spec)],
+        "parts": surgery.parts(built),
         "depth": lm.config.n_layers,
     }
 
@@ -120,42 +125,41 @@ def _new(names: Sequence[str]) -> str:
 
 def _edit_words(edit: Edit) -> str:
     layer = edit.tap.split(".")[1]
-    which = "" if edit.index < 0 else f" {edit.index}"
     kind = EDITS[edit.what]
     if edit.what == "patch":
-        return f"A's {edit.tap.split('.', 2)[2]} patched into layer {layer}"
-    return f"{kind.title}{which} in layer {layer}" + ("" if edit.what == "gate" else f" × {edit.factor:g}")
+        at = "" if edit.index < 0 else f" at token {edit.index}"
+        return f"A's {edit.tap.split('.', 2)[2]} patched into layer {layer}{at}"
+    which = f" {edit.index}" if edit.index >= 0 else "" if edit.what == "gate" else " (every one)"
+    how = f", {edit.factor:g} of it left" if edit.what == "gate" and edit.factor else ""
+    return f"{kind.title}{which} in layer {layer}" + (how if edit.what == "gate" else f" × {edit.factor:g}")
 
 
 NORM_WORDS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm"}
 WIRING_WORDS = {"pre": "", "post": "post-norm", "output": "output norm", "sandwich": "sandwich norm", "parallel": "parallel"}
-MLP_WORDS = {"swiglu": "SwiGLU", "relu": "ReLU MLP", "gelu": "GELU MLP", "geglu-tanh": "GeGLU", "gelu-tanh": "GELU MLP"}
+MLP_WORDS = {"relu": "ReLU MLP", "gelu": "GELU MLP", "silu": "SiLU MLP", "gelu-tanh": "GELU MLP", "geglu-tanh": "GEGLU"}
 
 
 def design(lm: LM, layer: int) -> str:
     """One line: "RMSNorm · GQA 9/3 · RoPE 100k · SwiGLU · no QK-norm"."""
     block = lm.config.blocks[layer]
-    one = lambda name: CHANGES[name].read(block) if _readable(lm, name) else ""  # noqa: E731
-    attn = block.attn
-    kv = getattr(attn, "n_kv_heads", None)
-    heads = (
-        "MLA"
-        if kv is None
-        else f"MHA {kv}"
-        if kv == attn.n_heads
-        else f"MQA {attn.n_heads}/1"
-        if kv == 1
-        else f"GQA {attn.n_heads}/{kv}"
-    )
-    rope = f"RoPE {float(attn.rope.base):,.0f}".replace(",000", "k") if attn.rope else "no rotation"
-    mask, qk = one("window"), one("qk_norm")
-    return " · ".join(
-        filter(
-            None,
-            [
-                NORM_WORDS.get(one("norm"), one("norm")), WIRING_WORDS.get(one("wiring"), one("wiring")), heads, rope,
-                MLP_WORDS.get(one("mlp"), one("mlp")), "no QK-norm" if qk == "off" else f"QK-norm per {qk}",
-                f"window {mask}" if mask not in ("off", "") else "",
-            ],
-        )
-    )  # fmt: skip
+    has = {name: change.read(block) for name, change in CHANGES.items() if _readable(lm, name)}
+    rope = f"RoPE {float(block.attn.rope.base):,.0f}".replace(",000", "k") if block.attn.rope else "no rotation"
+    if has["rope_scaling"] != OFF and block.attn.rope:
+        rope += f" × {block.attn.rope.scaling.factor:g}"
+    qk = "" if has["kv_heads"] == "latent" else "no QK-norm" if has["qk_norm"] == OFF else f"QK-norm per {has['qk_norm']}"
+    extras = [
+        f"window {has['window']}" if has["window"].isdigit() else has["window"] if has["window"] != OFF else "",
+        f"soft-cap {has['softcap']}" if has["softcap"] != OFF else "",
+        "sink" if has["sink"] == "on" else "",
+        "biases" if has["biases"] == "on" else "",
+    ]
+    mlp = f"{block.mlp.n_experts} experts" if has["mlp"] == "experts" else MLP_WORDS.get(has["mlp"], word("mlp", has["mlp"]))
+    norm = NORM_WORDS.get(has["norm"], word("norm", has["norm"]))
+    said = [norm, WIRING_WORDS.get(has["wiring"], has["wiring"]), _heads(block.attn, has["kv_heads"]), rope, mlp, qk, *extras]
+    return " · ".join(filter(None, said))
+
+
+def _heads(attn: Any, kv: str) -> str:
+    if kv == "latent":
+        return f"MLA {attn.n_heads} heads"
+    return f"MHA {kv}" if int(kv) == attn.n_heads else f"{'MQA' if kv == '1' else 'GQA'} {attn.n_heads}/{kv}"

@@ -67,6 +67,13 @@ def _kv_heads(lm: LM, names: list[str]) -> Sides:
     return [{"change": "" if n == built else f"kv_heads={n}"} for n in dict.fromkeys((heads, middle, 1))]
 
 
+def _patched(lm: LM, names: list[str]) -> Sides:
+    """B differs throughout; C is B with A's attention output of a middle layer patched in: the strip shows what that mends."""
+    change = _qk_norm(lm, names)[1]["change"]
+    middle = (lm.config.n_layers - 1) // 2
+    return [{}, {"change": change}, {"change": change, "edit": f"patch:{middle}:-1:0:hook_attn_out"}]
+
+
 def _trained(lm: LM, names: list[str]) -> Sides:
     pair = [next((n for n in names if n.endswith(end)), None) for end in ("qknorm-off", "qknorm-on")]
     if None in pair:
@@ -85,6 +92,10 @@ QUICK: Mapping[str, Quick] = {
     "kv_heads": Quick("MHA / GQA / MQA", "as many KV heads as heads, a few, one", _kv_heads, "attn.hook_logits"),
     "window": Quick("full / window 8", "all tokens, or the last 8", _switch("window", "off", "8"), "attn.hook_pattern"),
     "eps": Quick("eps 1e-5 / 1e-6", "the number under each norm's root", _switch("eps", "1e-05", "1e-06"), "ln1.hook_out"),
+    "patch": Quick(
+        "activation patching", "B without or with QK-norm; C is B with A's attention output of one layer patched in", _patched,
+        "hook_resid_post",
+    ),
     "pairing": Quick(
         "half-split / interleaved", "which coordinates rotate together: the classic porting fault",
         _switch("pairing", "half", "interleaved"), "attn.hook_rot_q",

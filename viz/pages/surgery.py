@@ -60,6 +60,11 @@ def menu(built: LM, state: UiState) -> list[dict]:
     return [entry | {"value": state.changes.get(entry["name"], "")} for entry in _menu(built.config, built.random)]
 
 
+def parts(built: LM) -> list[dict]:
+    """The same without a view: what there is to change in a model as loaded."""
+    return list(_menu(built.config, built.random))
+
+
 @lru_cache(maxsize=64)
 def _menu(config: Decoder.Config, random: bool) -> tuple[dict, ...]:
     found = []

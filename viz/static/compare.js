@@ -1,7 +1,7 @@
 // The Compare page: its state, its one channel to Python, and from an answer to the page. Outside words go through textContent.
 import { loadPlotly, showCards } from "./charts.js";
 import { wireNav } from "./nav.js";
-import { showSides, wireEditor } from "./sides.js";
+import { modelOptions, showSides, wireEditor } from "./sides.js";
 
 const at = (id) => document.getElementById(id);
 const bus = {};
@@ -180,8 +180,10 @@ function fillSelect(select, count, value) {
 
 function showModels(answer) {
   const select = at("model");
-  if (answer.models && (select.options.length !== answer.models.length || answer.models.some((name, i) => select.options[i].value !== name))) {
-    select.replaceChildren(...answer.models.map((name) => new Option(name, name)));
+  const key = JSON.stringify(answer.models);
+  if (answer.models && select.dataset.key !== key) {
+    select.replaceChildren(...modelOptions(answer.models));
+    select.dataset.key = key;
   }
   if (answer.state) select.value = answer.state.model;
 }
@@ -335,7 +337,7 @@ async function copyLink() {
 }
 
 function wire(root) {
-  wireNav(root);
+  wireNav(root, (page) => (page === "explore" && shown ? shown.explore : {}));
   wireEditor(change);
   const prompt = at("prompt");
   at("prompt-form").addEventListener("submit", (event) => {

@@ -5,6 +5,8 @@ let opened = null; // the letter whose form is open
 let told = null; // the newest answer
 let state = {};
 let parts = []; // [part, value] of the side in the form
+let edits = []; // its interventions, as a link carries them
+const OTHER = "?"; // the choice that opens a field for any number
 
 const field = (letter, part) => (letter === "a" ? part : letter + "_" + part);
 
@@ -50,8 +52,23 @@ export function showSides(sides, answer, now, change) {
 }
 
 function fields(letter, model, change, layers, edit) {
-  const text = change.map(([part, value]) => part + "=" + value).join(",");
-  return { [field(letter, "model")]: model, [field(letter, "change")]: text, [field(letter, "layers")]: layers, [field(letter, "edit")]: edit };
+  const text = change.map((pair) => pair.join("=")).join(",");
+  return { [field(letter, "model")]: model, [field(letter, "change")]: text, [field(letter, "layers")]: layers, [field(letter, "edit")]: edit.join(",") };
+}
+
+const mine = () => told.sides.find((one) => one.letter.toLowerCase() === opened);
+const part = () => mine().parts.find((one) => one.name === at("edit-part").value);
+
+/** The entries of a chooser of models, under their headings. */
+export function modelOptions(menu) {
+  return menu.flatMap(([heading, names]) => {
+    const options = names.map((name) => new Option(name, name));
+    if (!heading) return options;
+    const group = make("optgroup");
+    group.label = heading;
+    group.append(...options);
+    return [group];
+  });
 }
 
 function openEditor(letter) {
@@ -60,67 +77,114 @@ function openEditor(letter) {
   const form = at("editor");
   form.hidden = letter === null;
   if (letter === null) return;
-  const side = told.sides.find((one) => one.letter.toLowerCase() === letter);
+  const side = mine();
   form.className = "editor of-" + letter;
   at("editor-title").textContent = "Side " + side.letter;
-  at("edit-model").replaceChildren(...told.models.map((name) => new Option(name, name)));
+  at("edit-model").replaceChildren(...modelOptions(told.models));
   at("edit-model").value = side.model;
-  at("edit-part").replaceChildren(...told.menus.parts.map(([name, title]) => new Option(title, name)));
-  at("edit-what").replaceChildren(new Option("nothing", ""), ...told.menus.edits.filter(([name]) => letter !== "a" || name !== "patch").map(([name, title]) => new Option(title, name)));
   at("edit-layers").value = side.layers;
   parts = side.change.map((pair) => [...pair]);
-  const [what = "", layer = "0", index = "0", factor = "0"] = (side.edit || "").split(":");
-  at("edit-what").value = what;
-  at("edit-layer").value = what ? layer : String(state.layer ?? 0);
-  at("edit-index").value = what ? index : String(state.head ?? 0);
-  at("edit-factor").value = factor;
+  edits = [...side.edit];
+  at("edit-part").replaceChildren(
+    ...side.parts.map((one) => {
+      const option = new Option(one.title + " (" + one.built + ")", one.name);
+      option.disabled = Boolean(one.why);
+      option.title = one.why;
+      return option;
+    }),
+  );
+  at("edit-part").value = side.parts.find((one) => !one.why)?.name ?? "";
+  const reasons = new Map();
+  for (const one of side.parts) if (one.why) reasons.set(one.why, [...(reasons.get(one.why) ?? []), one.title]);
+  at("edit-not").textContent = [...reasons].map(([why, titles]) => "Not here: " + titles.join(", ") + ", since " + why + ".").join(" ");
+  at("edit-what").replaceChildren(new Option("nothing", ""), ...told.menus.edits.filter(([name]) => letter !== "a" || name !== "patch").map(([name, title]) => new Option(title, name)));
+  at("edit-leaf").replaceChildren(...told.taps.map((tap) => new Option(tap, tap)));
+  at("edit-leaf").value = told.taps.includes(state.tap) ? state.tap : "hook_attn_out";
+  at("edit-layer").value = String(state.layer ?? 0);
+  at("edit-factor").value = "0";
   at("edit-remove").hidden = letter === "a" || told.sides.length < 3;
   chips();
-  values();
+  choices();
   where();
 }
 
+/** The fields that the chosen intervention needs. */
 function where() {
-  for (const label of document.querySelectorAll(".editor .where")) label.hidden = !at("edit-what").value;
+  const what = at("edit-what").value;
+  const kind = told.menus.edits.find(([name]) => name === what);
+  for (const one of document.querySelectorAll(".editor .where")) one.hidden = !what || (one.classList.contains("patch") && what !== "patch");
+  if (!kind) return;
+  at("edit-axis").textContent = kind[2];
+  at("edit-index").value = what === "patch" || what === "gate" ? "-1" : kind[2] === "head" ? String(state.head ?? 0) : "0";
+}
+
+function chip(words, title, drop) {
+  const button = make("button", "", words + " ×");
+  button.type = "button";
+  button.title = title;
+  button.addEventListener("click", () => {
+    drop();
+    chips();
+    at("edit-add").focus();
+  });
+  return button;
 }
 
 function chips() {
-  at("edit-chips").replaceChildren(
-    ...parts.map(([part, value], i) => {
-      const chip = make("button", "", part + " = " + value + " ×");
-      chip.type = "button";
-      chip.title = "Leave this change out";
-      chip.addEventListener("click", () => {
-        parts.splice(i, 1);
-        chips();
-      });
-      return chip;
-    }),
-  );
+  const known = new Map(mine().edit.map((text, i) => [text, mine().edits[i]]));
+  at("edit-chips").replaceChildren(...parts.map(([name, value], i) => chip(name + " = " + value, "Leave this change out", () => parts.splice(i, 1))));
+  at("edit-edits").replaceChildren(...edits.map((text, i) => chip(known.get(text) ?? text, "Leave this intervention out", () => edits.splice(i, 1))));
 }
 
-function values() {
-  const entry = told.menus.parts.find(([name]) => name === at("edit-part").value);
-  const side = told.sides.find((one) => one.letter.toLowerCase() === opened);
-  at("edit-values").replaceChildren(...entry[2].map((value) => new Option(value, value)));
+/** What the chosen part can become. */
+function choices() {
+  const one = part();
+  at("edit-add").disabled = !one;
+  if (!one) return;
+  const options = one.choices.map(([value, word]) => new Option(word, value));
+  if (one.free) options.push(new Option("another number …", OTHER));
+  at("edit-choice").replaceChildren(...options);
   at("edit-value").value = "";
-  at("edit-value").placeholder = side.parts[entry[0]] ?? "";
+  other();
 }
 
+function other() {
+  at("edit-number").hidden = at("edit-choice").value !== OTHER;
+}
+
+/** Take over the change that the fields spell; "another number" without a number is none. */
 function take() {
-  const value = at("edit-value").value.trim();
+  const choice = at("edit-choice").value;
+  const value = choice === OTHER ? at("edit-value").value.trim() : choice;
   if (!value) return;
-  const part = at("edit-part").value;
-  parts = [...parts.filter(([name]) => name !== part), [part, value]];
+  const name = at("edit-part").value;
+  parts = [...parts.filter(([one]) => one !== name), [name, value]];
   at("edit-value").value = "";
   chips();
 }
 
-/** The form of one side: nothing runs before its button. */
+function intervene() {
+  const what = at("edit-what").value;
+  if (!what) return;
+  const text = [what, at("edit-layer").value || "0", at("edit-index").value || "-1", at("edit-factor").value || "0"].join(":") + (what === "patch" ? ":" + at("edit-leaf").value : "");
+  edits = [...edits.filter((one) => one !== text), text];
+  at("edit-what").value = "";
+  chips();
+  where();
+}
+
+/** The form of one side: nothing runs before its button. A change that is spelled but not added yet is taken along. */
 export function wireEditor(change) {
-  at("edit-part").addEventListener("change", values);
+  let touched = false; // whether the fields of a part were used since the last change was taken
+  const touch = () => (touched = true);
+  at("edit-part").addEventListener("change", () => (touch(), choices()));
+  at("edit-choice").addEventListener("change", () => (touch(), other()));
+  at("edit-value").addEventListener("input", touch);
   at("edit-what").addEventListener("change", where);
-  at("edit-add").addEventListener("click", take);
+  at("edit-add").addEventListener("click", () => (take(), (touched = false)));
+  at("edit-more").addEventListener("click", intervene);
+  at("edit-close").addEventListener("click", () => close());
+  at("editor").addEventListener("keydown", (event) => event.key === "Escape" && close());
   at("edit-remove").addEventListener("click", () => {
     const letter = opened;
     const kept = told.sides.filter((one) => one.letter.toLowerCase() !== letter);
@@ -130,12 +194,16 @@ export function wireEditor(change) {
   });
   at("editor").addEventListener("submit", (event) => {
     event.preventDefault();
-    take();
-    const what = at("edit-what").value;
-    const leaf = what === "patch" ? ":" + state.tap : "";
-    const index = what === "patch" ? "-1" : at("edit-index").value || "-1";
-    const edit = what ? [what, at("edit-layer").value || "0", index, at("edit-factor").value || "0"].join(":") + leaf : "";
-    const changed = fields(opened, at("edit-model").value, parts, at("edit-layers").value.trim(), edit);
+    if (touched) take();
+    touched = false;
+    intervene();
+    const changed = fields(opened, at("edit-model").value, parts, at("edit-layers").value.trim(), edits);
     change({ quick: "own", sides: told.sides.length, ...changed });
   });
+}
+
+function close() {
+  const letter = opened;
+  openEditor(null);
+  document.querySelector('.side-card[data-side="' + letter + '"]')?.focus();
 }
