@@ -1,7 +1,7 @@
 """Equations between taps that must hold in a right block, with the residual that was measured."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from model.block import Parallel, PostNorm
 from model.softmax import SinkSoftmax, Softmax
 from model.taps import Collect, Recorder, Tap, Tile, Watcher, recording, taps_of
+
+CHECKED = 2048  # tokens, the first ones, on which equations are measured: they keep whole tensors
 
 
 @dataclass(frozen=True)
@@ -81,14 +83,17 @@ class Checking:
         have, self.block = taps_of(block), block
         self.aliases = {"q": f"attn.{block.attn.before_rotation}"}
         self.equations = [e for e in EQUATIONS if e.only(block)]
+        self.total = 0
         wanted = {self.aliases.get(t, t) for e in self.equations for t in e.taps} & set(have)
-        self.keep = {name: Collect(have[name]) for name in wanted}
+        self.keep = {name: Collect(have[name], CHECKED) for name in wanted}
         self.sums: list[Tensor] = []  # row sums are taken tile by tile: the pattern itself may be too large to keep
         watchers = {have[name]: [collect] for name, collect in self.keep.items()}
         self.watchers: dict[Tap, list[Watcher]] = watchers | {have["attn.hook_pattern"]: [self._sum]}
 
     def _sum(self, pattern: Tensor, tile: Tile) -> None:
-        self.sums.append(pattern.float().sum(-1))
+        self.total = tile.total
+        if tile.rows.start < CHECKED:
+            self.sums.append(pattern[..., : CHECKED - tile.rows.start, :].float().sum(-1))
 
     def results(self, dtype: torch.dtype) -> list[Identity]:
         found = {name: collect.value for name, collect in self.keep.items()} | {"row sums": torch.cat(self.sums, dim=-1)}
@@ -99,6 +104,8 @@ class Checking:
                 with torch.no_grad():
                     left, right = equation.sides([found[name] for name in names], self.block)
                 results.append(_measure(equation, left, right, dtype))
+        if self.total > CHECKED:
+            results = [replace(one, note=f"{one.note}; the first {CHECKED:,} of {self.total:,} tokens") for one in results]
         return results
 
 

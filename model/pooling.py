@@ -45,8 +45,8 @@ class Pool:
             shown = self._blocks(visible.float(), torch.amax, start) > 0
         high = self._blocks(x, torch.amax, start)
         into = [slice(None)] * x.ndim
-        if "query_pos" in self.dims:
-            axis = self.dims.index("query_pos")
+        if self.tiled is not None:
+            axis = self.dims.index(self.tiled)
             first = start // self.factors[axis]
             into[axis] = slice(first, first + high.shape[axis])
         into = tuple(into)
@@ -59,7 +59,7 @@ class Pool:
         """x, or what broadcasts to it, reduced block by block; a last block that is not full is filled with zeros."""
         for axis, factor in enumerate(self.factors):
             if factor > 1 and x.shape[axis] > 1:
-                before = start % factor if self.dims[axis] == "query_pos" else 0
+                before = start % factor if self.dims[axis] == self.tiled else 0
                 after = -(before + x.shape[axis]) % factor
                 if before or after:
                     x = F.pad(x, [0, 0] * (x.ndim - 1 - axis) + [before, after])

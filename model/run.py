@@ -1,6 +1,7 @@
 """The one door: a language model that runs layer by layer, keeps what it may need again, and answers in Views."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from model.presets import PRESETS
 from model.reduce import reduction
 from model.stages import Ahead, Stages
 from model.surgery import change, read
-from model.taps import Collect, Recorder, Tap, recording, require_fired, select, taps_of
+from model.taps import Collect, Enough, Recorder, Tap, recording, require_fired, select, taps_of
 from model.text import Text
 from model.tokens import Tokenizer
 from model.view import Request, View
@@ -144,14 +145,17 @@ class LM(Text):
                 block = ahead.take(stage)
                 ahead.begin(steps[done + 1 : done + 2])
                 x = starts.get(stage, x)
-                with recording(recorder):  # set and reset within one step: a generator may go on in another thread
+                if done == len(steps) - 1 and measure is None:
+                    awaited = {name for r in missing for name in (r.tap, r.against) if name and self.stage_of(name) == stage}
+                    recorder.awaited = frozenset(map(self._tap, awaited)) or None
+                with recording(recorder), suppress(Enough):  # within one step: a generator may go on in another thread
                     x = self.step(stage, x, place, block)
+                    self._keep(key, stage + 1, x)
                 if measure is not None and stage == checking:
                     measure.block = block
                     self._views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
                     measure = None
                 del block  # or it would stay while the one after the next is read
-                self._keep(key, stage + 1, x)
                 yield Progress(done + 1, len(steps), self._words(stage))
         require_fired(recorder, {r.tap: self._tap(r.tap) for r in missing})
         for request, watch in pending.items():

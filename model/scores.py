@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from model.masks import Causal, Mask
 from model.place import Place
 from model.softmax import SinkSoftmax, SoftCap, Softmax
-from model.taps import Absent, Tap, Tile, edited, heard
+from model.taps import Absent, Tap, Tile, edited, enough, heard, last, rows_wanted
 
 TILE_BYTES = 32 << 20  # fp32 logits held at a time: enough to keep the cores busy, small against the weights
 SQUARE = "batch head query_pos key_pos"
@@ -39,13 +39,28 @@ class Scores(nn.Module):
         self.fusible = softcap is None and not sink  # PyTorch's fused kernel has neither
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
-        """Fused where nobody looks at scores or pattern; logits alone can be watched beside the fused kernel."""
-        if not self.fusible or edited(self.hook_logits) or heard(self.hook_attn_scores, self.hook_pattern):
+        """Fused where nobody looks at the weights of every query; logits, and some queries' weights, are shown beside it."""
+        stages = (self.hook_logits, self.hook_attn_scores, self.hook_pattern)
+        if not self.fusible or any(map(edited, stages)):
             return self.hook_z(self.explicit(q, k, v, place))
-        if heard(self.hook_logits):
-            for tile in self.tiles(q, place):
-                self.hook_logits(self.logits(q[:, tile.rows], k), tile)
+        if heard(*stages):
+            rows, weights = rows_wanted(*stages), heard(*stages[1:])
+            if weights and rows is None and not last(*stages):
+                return self.hook_z(self.explicit(q, k, v, place))
+            for tile in self.tiles(q, place, rows):
+                logits = self.hook_logits(self.logits(q[:, tile.rows], k), tile)
+                if weights:
+                    self.weights(logits, tile, v.dtype)
+            enough()
         return self.hook_z(self.fused(q, k, v, place))
+
+    def weights(self, logits: Tensor, tile: Tile, dtype: torch.dtype) -> Tensor:
+        """logits of a tile -> pattern, both [batch, head, query_pos, key_pos], every stage tapped."""
+        capped = self.hook_capped(self.softcap(logits), tile)
+        scores = self.hook_attn_scores(capped.masked_fill(~tile.visible, -torch.inf), tile)
+        pattern, sink = self.softmax(scores)
+        pattern, _ = self.hook_pattern(pattern.to(dtype), tile), self.hook_sink(sink, tile)
+        return pattern
 
     def logits(self, q: Tensor, k: Tensor) -> Tensor:
         """scale * q . k; q [batch, query_pos, head, d_head], k [batch, key_pos, kv_head, d_head]
@@ -60,12 +75,9 @@ class Scores(nn.Module):
         z = q.new_empty(*q.shape[:-1], v.shape[-1])
         for tile in self.tiles(q, place):
             logits = self.hook_logits(self.logits(q[:, tile.rows], k), tile)
-            capped = self.hook_capped(self.softcap(logits), tile)
-            scores = self.hook_attn_scores(capped.masked_fill(~tile.visible, -torch.inf), tile)
-            pattern, sink = self.softmax(scores)
-            pattern, _ = self.hook_pattern(pattern.to(v.dtype), tile), self.hook_sink(sink, tile)
-            grouped = pattern.unflatten(1, (v.shape[2], -1))
+            grouped = self.weights(logits, tile, v.dtype).unflatten(1, (v.shape[2], -1))
             z[:, tile.rows] = torch.einsum("bkgqt,btkd->bqkgd", grouped, v).flatten(2, 3)
+        enough()
         return z
 
     def fused(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Tensor:
@@ -77,12 +89,13 @@ class Scores(nn.Module):
             return attend(q, k, v, is_causal=True).transpose(1, 2)  # is_causal assumes that queries start at key 0
         return torch.cat([attend(q[:, :, t.rows], k, v, attn_mask=t.visible) for t in tiles], dim=2).transpose(1, 2)
 
-    def tiles(self, q: Tensor, place: Place) -> Iterator[Tile]:
-        """Query rows so few at a time that the logits of a tile stay under TILE_BYTES."""
+    def tiles(self, q: Tensor, place: Place, wanted: range | None = None) -> Iterator[Tile]:
+        """Query rows, all or those wanted, so few at a time that the logits of a tile stay under TILE_BYTES."""
         batch, total, heads, _ = q.shape
         rows = max(1, TILE_BYTES // (4 * max(batch, 1) * heads * place.length))
         keys = place.key_positions
-        for first in range(0, total, rows):
-            at = slice(first, min(first + rows, total))
+        wanted = range(total) if wanted is None else wanted
+        for first in range(wanted.start, wanted.stop, rows):
+            at = slice(first, min(first + rows, wanted.stop))
             visible = self.mask(place.positions[at], keys)
             yield Tile(at, total, visible if place.documents is None else visible & place.same_document(at))

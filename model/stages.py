@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from model.lm import Decoder
 from model.pages import CHUNK, drop
 from model.place import Place
+from model.taps import in_stretches, taps_of
 from model.weights import WeightStore
 
+STRETCH_BYTES = 32 << 20  # of one tensor of the widest layer
 BEGIN = -1  # the stage of the embedding
 TABLE = "embed.weight"
 
@@ -51,7 +53,17 @@ class Stages:
             if block is None:
                 block = self.filled(stage)
                 self.store.lane.meet(block.parameters())
-            return block(x, place)
+            return self._unhurried(block, x)(x, place)
+
+    def _unhurried(self, block: nn.Module, x: Tensor) -> nn.Module:
+        """The block itself; for a long text one whose MLP, which sees each token alone, takes a stretch of them at a time."""
+        widest = max(self.config.d_model, block.config.mlp.active_neurons)
+        rows = max(1, STRETCH_BYTES // (4 * widest * x.shape[0]))
+        if x.shape[1] <= rows:
+            return block
+        twin = copy.copy(block)
+        twin._modules = {**block._modules, "mlp": Stretched(block.mlp, rows)}
+        return twin
 
     def _start(self, tokens: Tensor, place: Place) -> Tensor:
         net = copy.copy(self.net)
@@ -82,7 +94,19 @@ class Stages:
             bias = self.store.get("unembed.bias", shape) if self.config.unembed_bias else None
             net.unembed = FromFile(table, bias, self.store)
         self.store.lane.meet([*net.ln_final.parameters(), *net.unembed.parameters()])
-        return net.finish(x)
+        rows = max(1, STRETCH_BYTES // (4 * self.config.d_vocab * x.shape[0]))
+        return in_stretches(net.finish, x, rows, taps_of(net).values())
+
+
+class Stretched(nn.Module):
+    """A part that sees each token alone, `rows` of them at a time."""
+
+    def __init__(self, part: nn.Module, rows: int):
+        super().__init__()
+        self.part, self.rows, self.taps = part, rows, tuple(taps_of(part).values())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return in_stretches(self.part, x, self.rows, self.taps)
 
 
 class FromFile(nn.Module):

@@ -23,11 +23,13 @@ KINDS = ("signed", "positive", "probability", "index")
 
 @dataclass(frozen=True)
 class Tile:
-    """Which query rows of an attention tensor this call brings, and which of its entries the mask lets through."""
+    """Which rows this call brings, along the queries of an attention tensor or (axis "pos") the tokens of any other, and which
+    entries of an attention tensor the mask lets through."""
 
     rows: slice
     total: int
-    visible: Tensor  # bool [query_pos, key_pos] of these rows
+    visible: Tensor | None  # bool [query_pos, key_pos] of these rows
+    axis: str = "query_pos"
 
 
 Watcher = Callable[[Tensor, Tile | None], None]  # sees the tensor
@@ -71,14 +73,31 @@ class Recorder:
     def __init__(self, watchers: Mapping[Tap, list[Watcher]], editors: Mapping[Tap, Editor] | None = None):
         self.watchers, self.editors = watchers, editors or {}
         self.fired: set[Tap] = set()
+        self.stretch: Tile | None = None  # the tokens that are running, where they run a stretch at a time
+        self.awaited: frozenset[Tap] | None = None  # once all of these have fired, the rest of the run is for nobody
 
     def __call__(self, tap: Tap, x: Tensor, tile: Tile | None) -> Tensor:
+        tile = tile or self.stretch
         if tap in self.editors:
             x = self.editors[tap](x, tile)
         for watch in self.watchers.get(tap, ()):
             watch(x, tile)
         self.fired.add(tap)
         return x
+
+    def takes_stretches(self, taps: Iterable[Tap]) -> bool:
+        """Whether every watcher of these taps can be given some tokens at a time, and nobody changes a tensor."""
+        heard = ((tap, watch) for tap in taps for watch in self.watchers.get(tap, ()))
+        return not self.editors and all("pos" in tap.dims and hasattr(watch, "stretches") for tap, watch in heard)
+
+    def enough(self) -> None:
+        """Raises Enough where all that was awaited has come."""
+        if self.awaited is not None and self.awaited <= self.fired:
+            raise Enough
+
+
+class Enough(Exception):
+    """Nobody needs what would come next. Raised only where `Recorder.awaited` is set, and caught there."""
 
 
 _recorder: ContextVar[Recorder | None] = ContextVar("blockscope_recorder", default=None)
@@ -106,6 +125,50 @@ def edited(tap: Tap) -> bool:
     return recorder is not None and tap in recorder.editors
 
 
+def enough() -> None:
+    """Said by attention when it has shown its tiles, before it goes on to what nobody may want."""
+    if (recorder := _recorder.get()) is not None:
+        recorder.enough()
+
+
+def last(*taps: Tap) -> bool:
+    """Whether nothing but these taps is still awaited."""
+    recorder = _recorder.get()
+    return recorder is not None and recorder.awaited is not None and recorder.awaited <= recorder.fired | set(taps)
+
+
+def rows_wanted(*taps: Tap) -> range | None:
+    """The query rows that the watchers of these taps look at, from the first to the last; None: all rows."""
+    recorder = _recorder.get()
+    wanted = [getattr(watch, "rows", None) for tap in taps for watch in recorder.watchers.get(tap, ())]
+    if not wanted or None in wanted:
+        return None
+    return range(min(rows.start for rows in wanted), max(rows.stop for rows in wanted))
+
+
+def in_stretches(run: Callable[[Tensor], Tensor], x: Tensor, rows: int, inside: Iterable[Tap]) -> Tensor:
+    """run(x) for x [batch, pos, ...] whose tokens do not meet inside, `rows` tokens at a time.
+
+    At once where there are no more tokens than that, where a tap `inside` is edited, or where a watcher takes no stretches.
+    """
+    recorder, total = _recorder.get(), x.shape[1]
+    if total <= rows or (recorder is not None and not recorder.takes_stretches(inside)):
+        return run(x)
+    out = None
+    for start in range(0, total, rows):
+        at = slice(start, min(start + rows, total))
+        if recorder is not None:
+            recorder.stretch = Tile(at, total, None, "pos")
+        try:
+            y = run(x[:, at])
+        finally:
+            if recorder is not None:
+                recorder.stretch = None
+        out = y.new_empty(y.shape[0], total, *y.shape[2:]) if out is None else out
+        out[:, at] = y
+    return out
+
+
 def taps_of(module: nn.Module) -> dict[str, Tap]:
     """Every tap below `module`, by its path, in the order in which the modules were defined."""
     return {name: child for name, child in module.named_modules() if isinstance(child, Tap)}
@@ -123,19 +186,32 @@ def select(module: nn.Module, patterns: Iterable[str]) -> dict[str, Tap]:
 
 
 class Collect:
-    """A watcher that keeps the whole tensor (tiles are put back together along query_pos)."""
+    """A watcher that keeps the whole tensor, or of its first `most` tokens; tiles are put back together."""
 
-    def __init__(self, tap: Tap):
-        self.tap, self.value = tap, None
+    stretches = True
+
+    def __init__(self, tap: Tap, most: int | None = None):
+        self.tap, self.most, self.value = tap, most, None
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
-        x = x.detach()
-        if tile is None or x.shape[axis := self.tap.dims.index("query_pos")] == tile.total:
+        axis, x = self._axis(tile), x.detach()
+        if axis is None:
             self.value = x
             return
-        if self.value is None:
-            self.value = x.new_empty(*x.shape[:axis], tile.total, *x.shape[axis + 1 :])
-        self.value.narrow(axis, tile.rows.start, x.shape[axis]).copy_(x)
+        start, total = (0, x.shape[axis]) if tile is None else (tile.rows.start, tile.total)
+        total = total if self.most is None else min(total, self.most)
+        here = min(x.shape[axis], total - start)
+        if here == total == x.shape[axis]:
+            self.value = x
+        elif here > 0:
+            if self.value is None:
+                self.value = x.new_empty(*x.shape[:axis], total, *x.shape[axis + 1 :])
+            self.value.narrow(axis, start, here).copy_(x.narrow(axis, 0, here))
+
+    def _axis(self, tile: Tile | None) -> int | None:
+        """The axis of tokens that tiles or `most` cut, if this tap has it."""
+        name = "pos" if tile is None else tile.axis
+        return self.tap.dims.index(name) if name in self.tap.dims else None
 
 
 @torch.no_grad()

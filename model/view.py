@@ -12,7 +12,8 @@ import numpy as np
 class Request:
     """Which tap, which axes are fixed (`select`), which are reduced away (`over`) and how, in at most `budget` elements.
 
-    `batch` is always fixed at 0. `against` names a second tap of the same dims, for reducers of two tensors (cosine).
+    `batch` is always fixed at 0. `against` names a second tap of the same dims, for reducers of two tensors (cosine). `within`
+    keeps a stretch of an axis, (("query_pos", 4096, 4224),) the entries 4096 to 4223; scores of other queries are not computed.
     """
 
     tap: str
@@ -21,6 +22,7 @@ class Request:
     select: tuple[tuple[str, int], ...] = ()
     budget: int = 16_384
     against: str | None = None
+    within: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)
