@@ -11,7 +11,6 @@ from functools import cache
 
 import pytest
 import torch
-from folders import llama_state, write
 from gguf_files import write_gguf
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -65,11 +64,16 @@ def small():
     return build(config_json("llama") | SMALL)
 
 
+@cache
+def safetensors_bytes() -> bytes:
+    return save({name: tensor.clone() for name, tensor in small().state_dict().items()}, {"format": "pt"})
+
+
 @FUZZ
 @given(edits=EDITS, cut=CUT)
 @example(edits=[(0, 255)], cut=None)
 def test_the_header_of_a_safetensors_file(edits, cut, folder):
-    whole = save({name: tensor.clone() for name, tensor in small().state_dict().items()}, {"format": "pt"})
+    whole = safetensors_bytes()
     (folder / "config.json").write_text(json.dumps(config_json("llama") | SMALL))
     (folder / "model.safetensors").write_bytes(changed(whole, edits, cut, 8 + int.from_bytes(whole[:8], "little")))
     if (found := opened(folder)) is not None:
@@ -167,16 +171,22 @@ def test_a_field_of_a_config(case, field, value, drop, new):
 @FUZZ
 @given(edits=EDITS, cut=CUT)
 def test_the_text_of_a_config_and_of_a_tokenizer(edits, cut, folder):
-    home = folder / "texts"
-    home.mkdir(exist_ok=True)
-    write(home, dict(llama_state()))
-    for name, text in (
-        ("config.json", (home / "config.json").read_bytes()),
-        ("tokenizer.json", byte_tokenizer_json().encode()),
+    home, config, tokenizer = (
+        folder / "texts",
+        json.dumps(config_json("llama") | SMALL).encode(),
+        byte_tokenizer_json().encode(),
+    )
+    if not home.exists():
+        home.mkdir()
+        (home / "model.safetensors").write_bytes(safetensors_bytes())
+    for first, second in (
+        (changed(config, edits, cut, len(config)), None),
+        (config, changed(tokenizer, edits, cut, len(tokenizer))),
     ):
-        write(home, dict(llama_state()))
+        (home / "config.json").write_bytes(first)
         (home / "tokenizer.json").unlink(missing_ok=True)
-        (home / name).write_bytes(changed(text, edits, cut, len(text)))
+        if second is not None:
+            (home / "tokenizer.json").write_bytes(second)
         opened(home)
 
 

@@ -174,6 +174,14 @@ def test_tokenizers_by_hand(tmp_path, model):
     assert tokenizer.encode("ab ab11<u>b") == [0, 4, 5, 6, 6, 7, 2] and tokenizer.decode([4, 5, 0]) == "ab ab<s>"
     assert tokenizer.encode("<s>a") == [0, 1]  # no second BOS
 
+    def unnamed(writer):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(["a", "b", "ab"])
+        writer.add_token_merges(["a b"])
+
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "c.gguf", model, more=unnamed))
+    assert checkpoint.tokenizer.encode("ab") == [2] and any("GPT-2's is used" in note for note in checkpoint.report)
+
     def sentencepiece(writer):
         writer.add_tokenizer_model("llama")
         tokens = ["<unk>", "<s>", "</s>", *(f"<0x{i:02X}>" for i in range(256)), "▁", "a", "b", "ab", "ba", "▁ab"]

@@ -111,8 +111,6 @@ def test_models_by_their_id(hub, tmp_path):
     assert len(again[0]) == 4, again
     assert "from the cache" in again[0][2] and again[0][3] == said["org/sharded"][3]
     assert "did not answer" in again[1][1] and "org/never is no folder here" in again[1][1]
-    (tmp_path / "org").mkdir()  # a folder of that name says that a path was meant
-    assert "neither a model here" in ask(tmp_path, port, "org/shraded")[0][0][1]
 
 
 def test_which_files_are_needed():

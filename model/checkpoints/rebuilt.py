@@ -70,16 +70,16 @@ def sentencepiece(tokens: Sequence[str], scores: Sequence[float], unknown: str |
 
 def merges_of(tokens: Sequence[str], rank: Callable[[int], float]) -> list[tuple[str, str]]:
     """Every pair of tokens that makes another, the one of the lowest rank first."""
-    pairs = sorted(_pairs(numbered(tokens)), key=lambda pair: (rank(pair[0]), *pair))
-    return [(tokens[left], tokens[right]) for _, left, right in pairs]
+    pairs = sorted((rank(whole), whole, left, right) for whole, left, right in _pairs(numbered(tokens)))
+    return [(tokens[left], tokens[right]) for _, _, left, right in pairs]
 
 
 def _pairs(numbers: Mapping[str, int]) -> Iterator[tuple[int, int, int]]:
     """(whole, left, right) for every way in which a token is two others."""
+    number = numbers.get
     for token, whole in numbers.items():
         for at in range(1, len(token)):
-            left, right = numbers.get(token[:at]), numbers.get(token[at:])
-            if left is not None and right is not None:
+            if (left := number(token[:at])) is not None and (right := number(token[at:])) is not None:
                 yield whole, left, right
 
 

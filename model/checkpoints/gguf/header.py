@@ -105,16 +105,28 @@ class _Walk:
         return claimed
 
     def text(self, strict: bool = True) -> str:
-        raw = self.take(self.count_bytes(self.number("<Q")))
+        if (size := self.number("<Q")) > len(self.data) - self.at:
+            raise self.beyond(size)
+        raw = self.take(size)
         try:
             return raw.decode("utf-8", "strict" if strict else "replace")
         except UnicodeDecodeError:
             raise self.fail(f"is damaged: a name in it is not text; {AGAIN}") from None
 
-    def count_bytes(self, claimed: int) -> int:
-        if claimed > len(self.data) - self.at:
-            raise self.fail(f"is damaged: it claims a text of {claimed:,} bytes, more than the file has left; {AGAIN}")
-        return claimed
+    def _texts(self, count: int) -> list[str]:
+        """A vocabulary: `text`, many times over, without a call for each."""
+        data, at, end, found = self.data, self.at, len(self.data), []
+        for _ in range(count):
+            size = int.from_bytes(data[at : at + 8], "little")
+            if size > end - at - 8:
+                raise self.beyond(size)
+            found.append(data[at + 8 : at + 8 + size].decode("utf-8", "replace"))
+            at += 8 + size
+        self.at = at
+        return found
+
+    def beyond(self, claimed: int) -> BlockscopeError:
+        return self.fail(f"is damaged: it claims a text of {claimed:,} bytes, more than the file has left; {AGAIN}")
 
     def _settings(self, count: int) -> dict[str, object]:
         found: dict[str, object] = {}
@@ -135,7 +147,7 @@ class _Walk:
         if inner == GGUFValueType.ARRAY:
             raise self.fail(f"gives {shown(key)} as an array of arrays, which no model's settings are; {AGAIN}")
         if inner == GGUFValueType.STRING:
-            return [self.text(strict=False) for _ in range(self.count(length, 8, f"entries in {shown(key)}"))]
+            return self._texts(self.count(length, 8, f"entries in {shown(key)}"))
         form = np.dtype(NUMBERS[inner])
         length = self.count(length, form.itemsize, f"entries in {shown(key)}")
         return np.frombuffer(self.take(length * form.itemsize), form)

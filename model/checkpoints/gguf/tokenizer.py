@@ -37,7 +37,8 @@ def tokenizer_of(settings: Mapping[str, object], where: str) -> tuple[Tokenizer 
         assumed = kind == "llama" or WORDS[_pre(settings)].bos
         before = _token(settings, "bos", tokens) if settings.get("tokenizer.ggml.add_bos_token", assumed) else None
         frame(backend, before, _token(settings, "eos", tokens) if settings.get("tokenizer.ggml.add_eos_token") else None)
-        return Tokenizer(backend), []
+        guessed = kind == "gpt2" and _pre(settings) == UNNAMED
+        return Tokenizer(backend), [f"{where} does not name the pattern that cuts words: GPT-2's is used"] if guessed else []
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # the library panics on some input, and a panic is no Exception
