@@ -206,6 +206,12 @@ def test_fields_that_would_change_the_numbers_are_refused(tmp_path):
     ):
         with pytest.raises(BlockscopeError, match=word):
             open_checkpoint(write_gguf(tmp_path / f"{name}.gguf", model, more=more))
+    with pytest.raises(BlockscopeError, match="expert_gating_func is 2"):
+        open_checkpoint(
+            write_gguf(
+                tmp_path / "y.gguf", made("gpt_oss"), more=lambda w: w.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+            )
+        )
     with pytest.raises(BlockscopeError, match=r"general\.architecture is 'mamba'"):
         writer = gguf.GGUFWriter(tmp_path / "z.gguf", "mamba")
         writer.add_tensor("token_embd.weight", np.zeros((2, 2), np.float32))

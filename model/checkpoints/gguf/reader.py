@@ -6,9 +6,10 @@ from pathlib import Path
 from model.checkpoints.checkpoint import Checkpoint
 from model.checkpoints.families import FAMILIES, understand
 from model.checkpoints.fields import Field, listed, shown
+from model.checkpoints.gguf.architectures import ARCHITECTURES
 from model.checkpoints.gguf.header import Header, read_header
 from model.checkpoints.gguf.names import family
-from model.checkpoints.gguf.settings import ARCHITECTURES, words_of
+from model.checkpoints.gguf.settings import words_of
 from model.checkpoints.gguf.tokenizer import tokenizer_of
 from model.checkpoints.gguf.weights import Weights, sources
 from model.checkpoints.names import match

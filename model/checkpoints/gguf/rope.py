@@ -5,13 +5,14 @@ Llama 3's scaling is not stored by its parameters but by its result, a divisor f
 
 import numpy as np
 
+from model.checkpoints.gguf.words import Words
 from model.positions import Llama3, Rope
 
 LOG_PER_MSCALE = 0.1  # yarn_log_multiplier is 0.1 * mscale_all_dim
 LLAMA3_CONTEXT, LOW, HIGH = 8192, 1.0, 4.0  # of every published Llama 3; only the factor differs
 
 
-def scaling(words, freqs: np.ndarray | None) -> None:
+def scaling(words: Words, freqs: np.ndarray | None) -> None:
     """Fill rope_scaling of `words` from rope.scaling.* and rope_freqs.weight."""
     kind = words.get("rope.scaling.type")
     factor = words.number("rope.scaling.factor")
@@ -41,7 +42,7 @@ def scaling(words, freqs: np.ndarray | None) -> None:
         words.put("rope_scaling", {"rope_type": kind, "factor": factor}, f"{words.arch}.rope.scaling.*")
 
 
-def _llama3(words, freqs: np.ndarray) -> dict:
+def _llama3(words: Words, freqs: np.ndarray) -> dict:
     """The parameters that give this table; another table than Llama 3's is refused."""
     values = words.values
     width = values.get("head_dim") or _quotient(values.get("hidden_size"), values.get("num_attention_heads"))
