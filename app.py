@@ -4,7 +4,9 @@ import argparse
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,12 +131,18 @@ def web(shelf):
     theme = gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
+    app.state.shelf = shelf
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
     app = mount(app, growth.blocks(growth.Growth(shelf, store)), path="/growth", head=head("growth", "growth.css"))
     own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway
     page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
     return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
+
+
+def _open_first(shelf) -> None:
+    with suppress(Exception):  # the page says it again
+        shelf.model(shelf.name("")[0])
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -152,6 +160,8 @@ def main(argv: list[str] | None = None) -> None:
     except BlockscopeError as error:
         print(f"app.py: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    if asked.model:  # opened while the browser starts; what is wrong with it is told here at once
+        threading.Thread(target=_open_first, args=(app.state.shelf,), daemon=True).start()
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
     uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning")
 

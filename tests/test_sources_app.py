@@ -173,6 +173,19 @@ def test_a_damaged_model_is_also_told_in_the_terminal(tmp_path, capsys):
     assert "config.json is not valid JSON" in capsys.readouterr().err
 
 
+def test_the_first_model_is_opened_while_the_server_starts(tmp_path, capsys, monkeypatch):
+    (tmp_path / "config.json").write_text("{")
+    shelves = []
+    monkeypatch.setattr("uvicorn.run", lambda app, **kwargs: shelves.append(app.state.shelf))
+    app.main(["--model", str(tmp_path), "--device", "cpu"])
+    app._open_first(shelves[0])
+    said = capsys.readouterr()
+    assert "Blockscope: http://" in said.out and said.err.count("config.json is not valid JSON") >= 1
+    app.main(["--model", "tiny-llama", "--device", "cpu"])
+    app._open_first(shelves[1])
+    assert shelves[1].ready("tiny-llama")
+
+
 def test_models_below_the_folder_stand_in_the_menu(shelves, monkeypatch):
     made = {}
     monkeypatch.setattr(app, "web", lambda shelf: made.update(shelf=shelf))

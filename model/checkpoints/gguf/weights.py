@@ -1,24 +1,31 @@
 """Tensors of a GGUF file, each expanded from its quantised blocks when it is read."""
 
+from functools import cache
+from pathlib import Path
+
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, quants
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 from torch import Tensor
 
 from model.checkpoints.gguf.header import Entry, Header, read_header
-from model.checkpoints.sources import DTYPES, Source
+from model.checkpoints.sources import Source
 
-from pathlib import Path  # isort: skip
-
-AT_ONCE = 1 << 24  # elements that are expanded together; the expansion needs a few times their size
+AT_ONCE = 1 << 20  # elements that are expanded together: what a cache holds is expanded fastest
 PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<i2"}  # stored as numbers, not in blocks
 
 
+@cache
 def reads(form: str) -> str:
     """The number format that reading a tensor of this format gives; "" where the gguf package cannot expand it."""
     if form in PLAIN:
         return form
-    return "F32" if GGMLQuantizationType[form] in quants._type_traits else ""
+    kind = GGMLQuantizationType[form]
+    try:
+        quants.dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return ""
+    return "F32"
 
 
 class Weights:
@@ -55,6 +62,3 @@ def sources(file: Path, header: Header) -> dict[str, Source]:
         name: Source(file, name, entry.format, entry.shape, reads(entry.format) or entry.format, Weights)
         for name, entry in header.tensors.items()
     }
-
-
-assert set(PLAIN) == set(DTYPES)
