@@ -8,12 +8,16 @@ from conftest import assert_same, make_lm, tiny_config
 from model import scores, stages
 from model.errors import BlockscopeError
 from model.identities import CHECKED
-from model.masks import Sliding
+from model.masks import Causal, Chunked, Sliding
 from model.place import Place
 from model.run import LM
 from model.statistics import ONE_HOT, attention_statistics
 from model.taps import Recorder, recording
 from model.view import Request
+from viz.nodes import qk
+from viz.nodes.card import WHOLE, Scene
+from viz.state import UiState
+from viz.theme import LIGHT
 
 LONG = 700
 
@@ -221,3 +225,13 @@ def test_residuals_that_do_not_all_fit_are_kept_every_so_many_layers(tokens):
     none = make_lm(config, memory=2)
     assert_same(none.residual(tokens, 5), lm.residual(tokens, 5), 1e-6)
     assert none.next_tokens(tokens, 1) == lm.next_tokens(tokens, 1)
+
+
+@pytest.mark.parametrize("mask", [Causal(), Sliding(window=7), Chunked(chunk=9)])
+def test_keys_seen_are_counted_without_the_square(mask):
+    lm, at = make_lm(tiny_config(mask=mask)), np.arange(50)
+    scene = Scene.of(lm, list(range(50)), UiState(), LIGHT)
+    assert (qk.count_seen(scene, at) == qk.seen(scene, at, at).sum(1)).all()
+    assert qk.projected(scene)["q"].budget == WHOLE
+    longer = Scene.of(lm, [0] * 200_000, UiState(), LIGHT)
+    assert qk.projected(longer)["k"].budget == 2_000_000

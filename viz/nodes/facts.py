@@ -70,8 +70,7 @@ def _larger(high: np.ndarray, low: np.ndarray) -> np.ndarray:
 
 def _spread(scene: Scene, entropy: np.ndarray) -> np.ndarray:
     """entropy [head, query] over log of the keys that the query sees, mean over queries that see several -> [head]."""
-    at = np.arange(len(scene.tokens))
-    seen = qk.seen(scene, at, at).sum(1)
+    seen = qk.count_seen(scene, np.arange(len(scene.tokens)))
     several = seen > 1
     if not several.any():
         return np.full(len(entropy), np.nan, np.float32)

@@ -108,6 +108,13 @@ def seen(scene: Scene, queries: np.ndarray, keys: np.ndarray) -> np.ndarray:
     return visible if chunk is None else visible & (queries[:, None] // chunk == keys // chunk)
 
 
+def count_seen(scene: Scene, queries: np.ndarray) -> np.ndarray:
+    """How many keys each of these queries sees: the rows of `seen` summed, without the square."""
+    limits = vars(scene.attn.mask)
+    counts = np.minimum(queries + 1, limits.get("window", np.inf)).astype(np.int64)
+    return np.minimum(counts, queries % limits["chunk"] + 1) if "chunk" in limits else counts
+
+
 def unseen(scene: Scene) -> str:
     """Which keys that leaves out, in words."""
     limits = vars(scene.attn.mask)
@@ -151,10 +158,10 @@ def bounds(scene: Scene, g: Gains) -> tuple[np.ndarray, str]:
 
 def projected(scene: Scene) -> dict[str, Request]:
     """What `visible_logits` needs: the chosen head's q and k as projected, and the RMS of the whole projections."""
-    q, k = scene.tap("attn.hook_q"), scene.tap("attn.hook_k")
+    q, k, every = scene.tap("attn.hook_q"), scene.tap("attn.hook_k"), max(WHOLE, len(scene.tokens) * scene.attn.d_head)
     return {
-        "q": Request(q, select=(("head", scene.head),), budget=WHOLE),
-        "k": Request(k, select=(("kv_head", scene.kv_head),), budget=WHOLE),
+        "q": Request(q, select=(("head", scene.head),), budget=every),
+        "k": Request(k, select=(("kv_head", scene.kv_head),), budget=every),
         "q_rms": Request(q, "rms", ("head", "d_head")),
         "k_rms": Request(k, "rms", ("kv_head", "d_head")),
     }

@@ -42,6 +42,7 @@ def latent(scene: Scene) -> bool:
 def turned(scene: Scene) -> dict[str, Request]:
     """q of the chosen head and token, k of every token, before and after the rotation."""
     head, at, kv = ("head", scene.head), ("pos", scene.pos), ("kv_head", scene.kv_head)
+    every = max(WHOLE, len(scene.tokens) * scene.attn.d_head)  # all of every key, however long the prompt
     if latent(scene):
         taps, whose = ("attn.hook_q", "attn.hook_k_rope", "attn.hook_rot_k_rope"), ()
     else:
@@ -50,12 +51,12 @@ def turned(scene: Scene) -> dict[str, Request]:
         taps, whose = (*before, "attn.hook_rot_k"), (kv,)
     before_q, before_k, after_k = (scene.tap(tap) for tap in taps)
     asked = {
-        "q": Request(before_q, select=(head, at), budget=WHOLE),
-        "rot_q": Request(scene.tap("attn.hook_rot_q"), select=(head, at), budget=WHOLE),
-        "k": Request(before_k, select=whose, budget=WHOLE),
-        "rot_k": Request(after_k, select=whose, budget=WHOLE),
+        "q": Request(before_q, select=(head, at), budget=every),
+        "rot_q": Request(scene.tap("attn.hook_rot_q"), select=(head, at), budget=every),
+        "k": Request(before_k, select=whose, budget=every),
+        "rot_k": Request(after_k, select=whose, budget=every),
     }
-    return asked | ({"keys": Request(scene.tap("attn.hook_keys"), select=(head,), budget=WHOLE)} if latent(scene) else {})
+    return asked | ({"keys": Request(scene.tap("attn.hook_keys"), select=(head,), budget=every)} if latent(scene) else {})
 
 
 def rotary_first(scene: Scene, x: np.ndarray) -> np.ndarray:
