@@ -58,12 +58,8 @@ def load(
     if str(source) in PRESETS:
         config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
         return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
-    place = os.path.expanduser(source)
-    if not os.path.lexists(place) and not (isinstance(source, str) and is_id(source)):  # False for what cannot be a path
-        raise BlockscopeError(
-            f"{str(source)[:200]!r} is neither a model here, nor a preset, nor org/name; {meant(str(source))}"
-        )
-    checkpoint = open_checkpoint(place)
+    require(source)
+    checkpoint = open_checkpoint(os.path.expanduser(source))
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
     limit = bound(memory, checkpoint.config, device, dtype)
@@ -77,7 +73,10 @@ def require(source: str | Path) -> None:
     """Refuse a source that names nothing: no preset, nothing on disk, and no id of the hub."""
     here = os.path.lexists(os.path.expanduser(source))  # False for what cannot be a path
     if str(source) not in PRESETS and not here and not (isinstance(source, str) and is_id(source)):
-        raise BlockscopeError(f"{str(source)[:200]!r} is neither a model here nor a preset; {meant(str(source))}")
+        shown = repr(str(source)[:200])
+        if any(mark in str(source) for mark in (os.sep, "~", "\0")):
+            raise BlockscopeError(f"{shown} is not here: there is no such folder or file; check the path")
+        raise BlockscopeError(f"{shown} is neither a model here nor a preset; {meant(str(source))}")
 
 
 def _random(

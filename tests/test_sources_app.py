@@ -147,7 +147,7 @@ def test_a_model_written_after_the_start_is_found(shelves, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("argv", "word"),
     [
-        (["--model", "/nowhere/at/all"], "'/nowhere/at/all' is neither a model here nor a preset"),
+        (["--model", "/nowhere/at/all"], "'/nowhere/at/all' is not here: there is no such folder or file"),
         (["--model", "tiny-lama"], "did you mean tiny-llama"),
         (["--max-tokens", "-5"], "--max-tokens is -5"),
         (["--max-tokens", "0"], "--max-tokens is 0"),
