@@ -91,6 +91,18 @@ def test_a_transformers_model_measured_is_its_own_eager_attention(case):
         np.testing.assert_allclose(ours[name][0], value, **CLOSE, err_msg=name)
 
 
+@pytest.mark.parametrize("case", ["mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3", "llama4_text"])
+def test_experts_latent_attention_and_chunks(case, tmp_path):
+    """Against this project's own decoder on the same weights, which has parity tests of its own."""
+    model = build_sparse(sparse_json(case))
+    model.save_pretrained(tmp_path)
+    with LogitMonitor(model.eval(), evaluation=True) as seen, torch.no_grad():
+        model(torch.tensor([IDS]))
+    theirs = probe(load(tmp_path, device="cpu", dtype="fp32"), IDS)
+    for name in QUANTITIES:
+        np.testing.assert_allclose(seen.values()[name][0], theirs[name], rtol=2e-4, atol=1e-5, err_msg=name)
+
+
 def test_a_model_with_sinks(tmp_path):
     """gpt-oss, against this project's own decoder on the same weights, which has tests of its own."""
     model = build_sparse(sparse_json("gpt_oss"))
@@ -279,6 +291,24 @@ def test_steps_are_passes_or_those_of_the_optimizer():
     assert a.steps == b.steps == [0, 2] and a.step == b.step == 3
     assert np.array_equal(a.values()["max_logit"], b.values()["max_logit"]), "the first pass of a step is measured"
     assert not optimizer._optimizer_step_post_hooks
+
+
+def test_the_trainer_of_transformers_with_accumulation_and_checkpointing(tmp_path):
+    from transformers import Trainer, TrainingArguments
+
+    data = [{"input_ids": torch.arange(i, i + 16), "labels": torch.arange(i, i + 16)} for i in range(24)]
+    how = {
+        "per_device_train_batch_size": 2,
+        "gradient_accumulation_steps": 2,
+        "num_train_epochs": 1,
+        "gradient_checkpointing": True,
+    }
+    arguments = TrainingArguments(str(tmp_path), **how, report_to=[], use_cpu=True, save_strategy="no", disable_tqdm=True)
+    trainer = Trainer(trainable(), arguments, train_dataset=data)
+    with LogitMonitor(trainer.model, every=2, passes=2) as seen:
+        trainer.train()
+    assert seen.steps == [0, 2, 4] and seen.step == trainer.state.global_step == 6 and len(seen.names) == 3
+    assert 0 < seen.share < 1
 
 
 def test_a_failed_pass_leaves_nothing_behind():
