@@ -1,7 +1,12 @@
 """Made-up records of runs for the tests of the Growth page: growth that looks like the real one, in microseconds."""
 
-import numpy as np
+import hashlib
+from pathlib import Path
 
+import numpy as np
+import torch
+
+from model.growth.corpus import Corpus
 from model.growth.record import Record
 
 STEPS = np.array([0, 20, 40, 60, 100, 140, 200], np.int64)
@@ -51,3 +56,10 @@ def folder_of_records(folder):
     for run in runs:
         run.write(folder / f"{run.name.replace(' ', '_')}.safetensors")
     return folder
+
+
+def small_corpus() -> Corpus:
+    """The files of these tests: a text of the right kind that is read and counted in no time."""
+    texts = [path.read_bytes() for path in sorted(Path(__file__).parent.glob("test_growth*.py"))]
+    train, validation = (torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in (b"".join(texts[1:]), texts[0]))
+    return Corpus(train, validation, hashlib.sha256(b"".join(texts)).hexdigest(), (len(texts) - 1, 1), "these tests")

@@ -11,7 +11,7 @@ import pytest
 from fastapi.testclient import TestClient
 from gradio_client import Client
 from gradio_client.exceptions import AppError
-from growth_records import HEADS, LAYERS, SNAPSHOTS, STEPS, folder_of_records, made_up
+from growth_records import HEADS, LAYERS, SNAPSHOTS, STEPS, folder_of_records, made_up, small_corpus
 
 import app
 from model import load
@@ -19,6 +19,7 @@ from model.errors import BlockscopeError
 from viz.figures.growth import Level, Line, Panel, decades, panel, power, shade
 from viz.figures.growth_heads import heads, short
 from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
+from viz.pages import growth_live
 from viz.pages.growth import Growth
 from viz.pages.growth_line import Line as Waiting
 from viz.pages.growth_live import Live, arms
@@ -30,6 +31,17 @@ from viz.store import Store
 from viz.theme import DARK, LIGHT
 
 HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_text():
+    """A short text in place of the standard library, which takes seconds to read."""
+    patched = pytest.MonkeyPatch()
+    patched.setattr(growth_live, "standard_library", small_corpus)
+    growth_live.corpus.cache_clear()
+    yield
+    patched.undo()
+    growth_live.corpus.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +412,7 @@ def test_a_directory_of_steps_is_a_growth_curve(tmp_path):
         "run step-200",
     ]
     growth = Growth(Shelf(found.sources, load, groups=found.groups), Store(), tmp_path)
-    assert growth.jobs.offered == ("code-qknorm-off", "code-qknorm-on", "run: training steps")
+    assert growth.jobs.offered[-1] == "run: training steps" and "run step-10" not in growth.jobs.offered
     told = list(growth.measure({"job": "survey", "state": {"models": "run: training steps", "prompt": "import os"}}))[-1]
     assert told["cards"][0]["id"] == "survey-growth" and told["names"] == ["run step-10", "run step-200"]
 

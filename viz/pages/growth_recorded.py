@@ -80,7 +80,7 @@ def _has_losses(s: Sight) -> bool:
 
 def _caps(record: Record) -> bool:
     raw, capped = record.values["max_logit"], record.values.get("max_capped")
-    return capped is not None and bool(np.nanmax(np.abs(raw - capped), initial=0) > 1e-3)
+    return capped is not None and not np.allclose(raw, capped, rtol=0, atol=1e-3, equal_nan=True)
 
 
 def _panel(s: Sight, quantity: str) -> Card:
