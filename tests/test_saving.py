@@ -11,6 +11,7 @@ from transformers import AutoModelForCausalLM
 
 from model.checkpoints import open_folder, save_folder
 from model.errors import BlockscopeError
+from model.presets import PRESETS
 from model.tokens import byte_tokenizer_json
 
 
@@ -74,3 +75,12 @@ def test_saving_over_an_open_model_leaves_it_readable(tmp_path, state):
     assert torch.equal(weights["ln_final.weight"], state["model.norm.weight"])
     assert torch.equal(open_folder(tmp_path).tensors.read("ln_final.weight"), state["model.norm.weight"] * 2)
     assert {file.name for file in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
+
+
+def test_others_may_read_a_saved_model_as_the_umask_has_it(tmp_path):
+    config = PRESETS["tiny-llama"]
+    state = {name: parameter.detach() for name, parameter in config.build().named_parameters()}
+    save_folder(tmp_path, config, state)
+    (tmp_path / "plain").touch()
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1

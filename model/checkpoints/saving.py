@@ -166,5 +166,8 @@ def _by_file_name(config: Decoder.Config, state: Mapping[str, Tensor], kind: str
 def _replace(target: Path, write) -> None:
     """Written beside the target, then renamed over it: an open, mapped file keeps its old content."""
     part = target.with_name(f".{target.name}.part")
+    part.touch()
+    mode = part.stat().st_mode  # safetensors would leave a file that only its owner can read
     write(part)
+    part.chmod(mode)
     os.replace(part, target)
