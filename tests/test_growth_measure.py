@@ -12,6 +12,7 @@ from torch import Tensor
 from model import PRESETS, load
 from model.errors import BlockscopeError
 from model.growth import quantities
+from model.growth.bounds import head_bounds
 from model.growth.measure import QUANTITIES, bound, measure, probe
 from model.masks import Causal, Chunked, Sliding
 from model.softmax import SinkSoftmax
@@ -287,9 +288,12 @@ def test_the_bound_is_the_one_that_the_gains_set():
         assert bound(lm)[i] == pytest.approx(worst_case(lm.net, i), rel=1e-4), "and it can be reached"
     whole = make_lm(tiny_config("projection"))
     for i in range(3):
-        whole.block(i)
-        assert bound(whole)[i] <= worst_case(whole.net, i) * (1 + 1e-5)
-        assert bound(whole)[i] > 0.5 * worst_case(whole.net, i)
+        g_q, g_k = (np.abs(whole.parameter(f"blocks.{i}.attn.{n}_norm.weight")).reshape(-1, 10).max(1) for n in "qk")
+        expected = g_q * np.repeat(g_k, 2) * 60**0.5 * 30**0.5 * 10**-0.5
+        np.testing.assert_allclose(head_bounds(whole.block(i).attn, 64), expected, rtol=1e-5)
+        assert bound(whole)[i] == pytest.approx(expected.max(), rel=1e-5) and bound(whole)[i] <= worst_case(whole.net, i) * (
+            1 + 1e-5
+        )
     assert np.isnan(bound(make_lm())).all(), "nothing bounds plain logits"
 
 
