@@ -69,7 +69,8 @@ def main(argv: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(_said(f"{error.filename or 'the folder'} cannot be written or read: {error.strerror}"))
     except KeyboardInterrupt:
-        sys.exit(_said("stopped; the same command goes on from the last checkpoint"))
+        goes_on = "; the same command goes on from the last checkpoint" if options.run is shell.command else ""
+        sys.exit(_said(f"stopped{goes_on}"))
 
 
 def _said(sentence: str) -> int:

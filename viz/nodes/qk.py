@@ -135,7 +135,8 @@ def bounds(scene: Scene, g: Gains) -> tuple[np.ndarray, str]:
     keeps lengths. Over each head n = d_head for q and k. Over the whole projection one head can hold all of the length:
     |q_h| <= sqrt(n_heads d_head) max|g_q| over that head's part, and k likewise with n_kv_heads.
     """
-    attn, factor = scene.attn, magnitude(scene)
+    attn = scene.attn
+    factor = 1.0 if kind_of(attn) == "RotateThenNorm" else magnitude(scene)  # a norm after the rotation undoes its factor
     heads = np.arange(attn.n_heads)
     if g.over == "head":
         q, k = np.full(attn.n_heads, np.abs(g.q).max()), np.full(attn.n_heads, np.abs(g.k).max())
