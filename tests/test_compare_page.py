@@ -16,7 +16,7 @@ from model import load
 from model.errors import BlockscopeError
 from viz.change import changes
 from viz.compare_state import LETTERS, PARTS, CompareState, field, layer_range, parse
-from viz.figures.divergence import EMPTY, MOVED, ONLY_B, Strip, strip
+from viz.figures.divergence import EMPTY, MOVED, ONLY_B, SHAPE, Strip, strip
 from viz.pages.compare import KEPT, Compare
 from viz.pages.quick import QUICK
 from viz.shelf import Shelf
@@ -315,13 +315,10 @@ def test_the_strip_leaves_zeros_empty_and_marks_gaps(theme):
     assert [len(trace.x) for trace in figure.data[1:]] == [1, 1] and figure.data[2].marker.color == theme.nan
     assert figure.data[0].customdata[1, 2] == 1002 and "only in B" in figure.data[0].text[1][0]
     assert len(json.loads(figure.to_json())["layout"]["shapes"]) == 1
-    wide = strip(
-        Strip(np.ones((36, 126), np.float32), np.ones((36, 126), np.uint8), [f"blocks.attn.{i}" for i in range(36)]),
-        theme,
-        letter="B",
-        revision="x",
-    )
-    assert len(wide.to_json()) < 500_000
+    for every in (MOVED, ONLY_B, SHAPE):  # every tensor of 126 layers, whatever became of them
+        kinds = np.full((60, 126), every, np.uint8)
+        wide = Strip(np.ones((60, 126), np.float32), kinds, [f"blocks.attn.{i}" for i in range(60)], np.ones((60, 126, 2)))
+        assert len(strip(wide, theme, letter="B", revision="x").to_json()) < 300_000
 
 
 def test_the_endpoint_says_what_the_page_says():

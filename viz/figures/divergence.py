@@ -10,6 +10,7 @@ from viz.theme import Theme, axis, figure, scale
 
 LOW, HIGH = -3.0, 0.3  # log10 of the relative change that the colours span: 0.001 to 2
 ROW, LOW_ROW, FEW = 23, 17, 48  # px a row, of several strips; columns up to which cells are set apart
+MANY = 2000  # cells up to which a hover also tells the rms of what has no relative change
 WIDE = 1000  # a click gives row * WIDE + layer
 EMPTY, MOVED, ONLY_A, ONLY_B, SHAPE = range(5)
 WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape")
@@ -17,11 +18,13 @@ WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape")
 
 @dataclass(frozen=True)
 class Strip:
-    """`relative` [row, layer], `kind` uint8 [row, layer] one of EMPTY..SHAPE, `names` of the rows."""
+    """`relative` [row, layer], `kind` uint8 [row, layer] one of EMPTY..SHAPE, `names` of the rows; `sizes` [row, layer, 2]:
+    the rms of A's tensor and of the other's, which is all there is to say where shapes differ."""
 
     relative: np.ndarray
     kind: np.ndarray
     names: list[str]
+    sizes: np.ndarray | None = None
 
 
 def strip(
@@ -38,7 +41,8 @@ def strip(
     gap = 1 if layers <= FEW else 0
     cells = {
         "type": "heatmap", "x": x, "y": y, "z": z, "coloraxis": "coloraxis", "xgap": gap, "ygap": gap, "customdata": code,
-        "text": _words(part, letter), "hovertemplate": "%{text}<extra></extra>", "hoverongaps": True,
+        "text": _words(part, letter), "hoverongaps": True,
+        "hovertemplate": f"%{{y}} · layer %{{x}}<br>|{letter} − A| / |A|: %{{text}}<extra></extra>",
     }  # fmt: skip
     data = [cells]
     for kinds, symbol, colour in (
@@ -73,12 +77,16 @@ def strip(
 
 
 def _words(part: Strip, letter: str) -> list[list[str]]:
-    """What a hover says of each cell."""
+    """What a hover says of each cell beside its tensor and layer: short, since there may be thousands."""
     words = [word.format(letter) for word in WORDS]
 
     def one(row: int, layer: int, kind: int) -> str:
-        moved = f"|{letter} − A| / |A| = {part.relative[row, layer]:.3g}" if kind == MOVED else words[kind]
-        return f"{part.names[row]} · layer {layer}<br>{moved}"
+        if kind == MOVED:
+            return f"{part.relative[row, layer]:.3g}"
+        if kind in (ONLY_A, ONLY_B, SHAPE) and part.sizes is not None and part.kind.size <= MANY:
+            sizes = [f"{size:.3g}" for size in part.sizes[row, layer] if size == size]
+            return f"{words[kind]}, rms {', '.join(sizes)}"
+        return words[kind]
 
     return [[one(row, layer, kind) for layer, kind in enumerate(kinds)] for row, kinds in enumerate(part.kind)]
 
@@ -86,6 +94,6 @@ def _words(part: Strip, letter: str) -> list[list[str]]:
 def _marks(at: np.ndarray, symbol: str, colour: str, code: np.ndarray) -> dict:
     """Cells that have no colour of their own."""
     marker = {"symbol": symbol, "size": 9, "color": colour, "line": {"width": 1.3, "color": colour}}
-    y, x = at.T.astype(np.int32)
+    y, x = at.T.astype(np.int16)
     base = {"type": "scatter", "mode": "markers", "hoverinfo": "skip", "marker": marker}
     return base | {"x": x, "y": y, "customdata": code[at[:, 0], at[:, 1]]}

@@ -39,13 +39,14 @@ def strip_card(done: Done, n: int, state: CompareState, theme: Theme) -> Card:
     """One side against A: relative change of every tensor and layer."""
     rows, depth, letter = strip_rows(done, state), done.lock.depth, done.letters[n]
     relative, kind = np.zeros((len(rows), depth), np.float32), np.zeros((len(rows), depth), np.uint8)
+    sizes = np.full((len(rows), depth, 2), np.nan, np.float32)
     for row, name in enumerate(rows):
         for layer in range(depth):
             cell = done.lock.cells[n - 1].get(f"blocks.{layer}.{name}")
             if cell is not None:
-                relative[row, layer], kind[row, layer] = cell.relative, KINDS[cell.state]
+                relative[row, layer], kind[row, layer], sizes[row, layer] = cell.relative, KINDS[cell.state], cell.rms
     chosen = (rows.index(state.tap), state.layer) if state.tap in rows and n == done.nth(state) else None
-    part = divergence.Strip(relative, kind, [short_name(name) for name in rows])
+    part = divergence.Strip(relative, kind, [short_name(name) for name in rows], sizes)
     looks = {"selected": chosen, "low": len(done.specs) > 2, "revision": f"strip:{len(rows)}:{depth}"}
     figure = divergence.strip(part, theme, letter=letter, **looks)
     first = done.lock.where(n)
