@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from folders import llama_state, write, write_shards
+from folders import llama_state, write, write_index, write_shards
 from reference import config_json
 
 from model.checkpoints import inspect
@@ -31,6 +31,17 @@ def test_tensors_files_and_counts(tmp_path, state):
     assert {row.file for row in seen.tensors} == {"weights-1-of-2.safetensors", "weights-2-of-2.safetensors"}
     assert seen.parameters_found == seen.parameters_expected == count_config(seen.config).parameters
     assert seen.parameters_found == sum(tensor.numel() for tensor in state.values())
+
+
+def test_shards_in_a_folder_of_their_own(tmp_path, state):
+    placed = write_shards(tmp_path, state)
+    (tmp_path / "parts").mkdir()
+    for name in set(placed.values()):
+        (tmp_path / name).rename(tmp_path / "parts" / name)
+    write_index(tmp_path, {key: f"parts/{name}" for key, name in placed.items()})
+    seen = inspect(tmp_path)
+    assert [file.name for file in seen.files][2:] == ["parts/weights-1-of-2.safetensors", "parts/weights-2-of-2.safetensors"]
+    assert seen.tensors[0].file == "parts/weights-1-of-2.safetensors" and seen.bytes > 4 * seen.parameters_found
 
 
 def test_every_field_is_used_unused_or_defaulted(tmp_path, state):

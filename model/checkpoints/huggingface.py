@@ -18,7 +18,7 @@ from model.checkpoints.quantised import plain
 from model.checkpoints.shards import INDEX, LARGEST_INDEX, find_weights, tensors_of
 from model.checkpoints.sources import Source
 from model.checkpoints.tensors import Parameter, Tensors
-from model.checkpoints.vocabulary import TOKENIZER, find_tokenizer
+from model.checkpoints.vocabulary import OLD_TOKENIZER, TOKENIZER, find_tokenizer
 from model.errors import BlockscopeError
 from model.lm import Decoder
 
@@ -76,16 +76,17 @@ def _assembled(path: Path, name: str, understood: Understood, found: dict[str, S
         tensors=Tensors(parameters),
         tokenizer=tokenizer,
         report=(*understood.notes, *scales, *ignored, *unread, *head, *about_tokens),
-        files=tuple(path / file for file in _files(path, found)),
+        files=_files(path, found),
         stored=found,
         settings=understood.settings,
     )
 
 
-def _files(path: Path, found: dict[str, Source]) -> list[str]:
+def _files(path: Path, found: dict[str, Source]) -> tuple[Path, ...]:
     """Every file that the model is read from, the weights last."""
-    weights = sorted({file.name for source in found.values() for file in source.files})
-    return [file for file in (CONFIG, INDEX, TOKENIZER) if (path / file).is_file()] + weights
+    tokenizer = TOKENIZER if (path / TOKENIZER).is_file() else OLD_TOKENIZER
+    beside = [path / file for file in (CONFIG, INDEX, tokenizer) if (path / file).is_file()]
+    return (*beside, *sorted({file for source in found.values() for file in source.files}))
 
 
 def read_config(file: str | Path) -> Decoder.Config:

@@ -39,7 +39,6 @@ def open_meta(path: str | Path) -> Checkpoint:
         values, origins = values_of(params, rows, width)
         understood = understand(values, where, origins)
         config = adjacent(understood.config)
-
         parameters, unread = match(config, FAMILIES[values["model_type"]], found, name, PARAMS)
         tokenizer, about_tokens = find_tokenizer(path, config)
         tensors = Tensors(parameters)
