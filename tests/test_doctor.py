@@ -1,0 +1,202 @@
+"""The doctor on folders that are broken on purpose, one fault each, and on whole ones, where it must be silent."""
+
+import json
+import math
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import distinct, make_lm, tiny_config
+from safetensors.torch import load_file, save_file
+
+from model.checkpoints.saving import save_folder
+from model.doctor import NOTE, WARNING, examine
+from model.doctor.__main__ import main
+from model.doctor.values import STRETCH, look
+from model.lm import Decoder
+from model.tokens import byte_tokenizer_json
+
+REAL = os.environ.get("BLOCKSCOPE_REAL_MODELS")
+SHIPPED = Path(__file__).parents[1] / "assets" / "checkpoints" / "code-qknorm-off"
+Q, K = "self_attn.q_proj.weight", "self_attn.k_proj.weight"
+
+
+def save(path: Path, config: Decoder.Config | None = None, tokenizer: str | None = None) -> Path:
+    config = config or tiny_config()
+    shapes = {name: tuple(p.shape) for name, p in make_lm(config).net.named_parameters(remove_duplicate=False)}
+    save_folder(path, config, {name: distinct(name, shape) for name, shape in shapes.items()}, tokenizer)
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    return save(tmp_path_factory.mktemp("doctor") / "whole")
+
+
+def spoilt(whole: Path, folder: Path, change) -> Path:
+    """A copy with its tensors changed by change(tensors)."""
+    path = shutil.copytree(whole, folder / "spoilt")
+    tensors = load_file(path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def warnings(path: Path, run: bool = False) -> dict[str, str]:
+    return {f.check: f.sentence for f in examine(path, run=run).findings if f.level == WARNING}
+
+
+def test_a_whole_model_gives_nothing_to_warn_of(whole):
+    found = examine(whole)
+    assert found.exit_code == 0 and {f.level for f in found.findings} <= {NOTE}
+    assert found.inspection.parameters_found == found.inspection.parameters_expected
+    assert set(found.values) == {name for name, _ in make_lm().net.named_parameters()}
+    embed = found.values["embed.weight"]
+    x = distinct("embed.weight", (131, 42))
+    assert (embed.count, embed.nan, embed.inf, embed.zero) == (131 * 42, 0, 0, 0)
+    assert (embed.low, embed.high) == (float(x.min()), float(x.max())) and math.isclose(
+        embed.rms, float(x.square().mean().sqrt()), rel_tol=1e-6
+    )
+
+
+L1 = "model.layers.1."
+FAULTS = {
+    "nan": (lambda t: t[L1 + Q].view(-1)[:3].fill_(torch.nan), "finite", "blocks.1.attn.q_proj.weight holds 3 NaN and 0 infinite of 2,520"),
+    "inf": (lambda t: t["model.norm.weight"][:2].fill_(-torch.inf), "finite", "ln_final.weight holds 0 NaN and 2 infinite of 42"),
+    "zero matrix": (lambda t: t[L1 + "mlp.up_proj.weight"].zero_(), "zero", "all zero: blocks.1.mlp.up_proj.weight"),
+    "zero gain": (lambda t: t[L1 + "input_layernorm.weight"].zero_(), "zero", "all zero: blocks.1.ln1.weight"),
+    "a layer twice": (lambda t: t[L1 + Q].copy_(t["model.layers.0." + Q]), "twice", "2 names: blocks.0.attn.q_proj.weight, blocks.1.attn.q_proj.weight"),
+    "gains as offsets": (lambda t: t["model.norm.weight"].mul_(0.001), "gains", "ln_final.weight are far from 1: median |gain| 0.00"),
+    "huge gains": (lambda t: t[L1 + "post_attention_layernorm.weight"].mul_(5e3), "gains", "blocks.1.ln2.weight are far from 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_in_the_numbers_is_named(whole, tmp_path, fault):
+    change, check, words = FAULTS[fault]
+    path = spoilt(whole, tmp_path, change)
+    found = warnings(path)
+    assert words in found.pop(check) and not set(found) - {"gains", "zero"}
+    assert examine(path, run=False).exit_code == 1
+
+
+def test_an_untied_head_that_is_a_copy_is_only_noted(whole, tmp_path):
+    path = spoilt(whole, tmp_path, lambda t: t["lm_head.weight"].copy_(t["model.embed_tokens.weight"]))
+    found = examine(path, run=False)
+    assert found.exit_code == 0 and any("copy of the embedding" in f.sentence for f in found.findings)
+
+
+def named_as_published(config: Decoder.Config, **changes) -> Decoder.Config:
+    """A tiny model that the doctor must take for a Llama 3: its vocabulary and its parts."""
+    block = config.blocks[0]
+    norm = replace(block.ln1, eps=changes.get("eps", 1e-5))
+    attn = replace(block.attn, rope=replace(block.attn.rope, base=changes.get("base", 5e5)))
+    block = replace(block, ln1=norm, ln2=norm, attn=attn)
+    return replace(config, d_vocab=128256, blocks=(block,) * 3, ln_final=norm)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"eps": 1e-6}, "eps is 1e-06 here and 1e-05 in every published model of this family (llama-3-8b, llama-3-70b"),
+        ({"base": 1e4}, "the RoPE base is 10000 here and 500000 in every published model of this family"),
+        ({}, None),
+    ],
+)
+def test_eps_and_base_are_held_against_the_published_family(tmp_path, changes, words):
+    found = warnings(save(tmp_path / "m", named_as_published(tiny_config(), **changes)))
+    assert words in found["published"] and "arXiv" in found["published"] if words else found == {}
+
+
+@pytest.mark.parametrize(("rows", "words"), [(131, "the tokenizer has 257 tokens and the embedding 131 rows"), (2000, "rows of the embedding have no token, more than"), (300, None)])  # fmt: skip
+def test_tokens_are_held_against_rows(tmp_path, rows, words):
+    path = save(tmp_path / "m", replace(tiny_config(), d_vocab=rows), byte_tokenizer_json())
+    found = warnings(path)
+    assert (
+        words.replace("257", str(examine(path, run=False).inspection.tokenizer.size)) in found["vocabulary"]
+        if words
+        else found == {}
+    )
+
+
+def out_of_order(path: Path, folder: Path, heads: int, kv_heads: int) -> Path:
+    """The same model with the rows of W_q and W_k in the other order, as a converter that forgets to turn them leaves them."""
+    path = shutil.copytree(path, folder / "turned", ignore=shutil.ignore_patterns("*.gguf"))
+    tensors = load_file(path / "model.safetensors")
+    for name in [name for name in tensors if name.endswith((Q, K))]:
+        n, x = heads if name.endswith(Q) else kv_heads, tensors[name]
+        tensors[name] = x.view(n, 2, -1, x.shape[-1]).transpose(1, 2).reshape(x.shape).contiguous()
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    return path
+
+
+def test_rows_out_of_order_are_suspected_and_trained_ones_are_not(tmp_path):
+    config = json.loads((SHIPPED / "config.json").read_text())
+    assert warnings(SHIPPED, run=True) == {}
+    turned = out_of_order(SHIPPED, tmp_path, config["num_attention_heads"], config["num_key_value_heads"])
+    assert "look out of order: read as half-split" in warnings(turned, run=True)["order"]
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not REAL, reason="set BLOCKSCOPE_REAL_MODELS to what tests/real_models.py wrote")
+def test_rows_of_a_real_model_out_of_order(tmp_path):
+    real = Path(REAL) / "smollm2-135m"
+    assert warnings(real, run=True) == {}
+    assert "look out of order" in warnings(out_of_order(real, tmp_path, 9, 3), run=True)["order"]
+
+
+def test_untrained_weights_say_nothing_about_their_order(whole):
+    assert not [f for f in examine(whole).findings if f.check == "order" and f.level == WARNING]
+
+
+def test_a_long_tensor_is_looked_at_in_stretches(monkeypatch):
+    x = torch.randn(1000, 7)
+    x[3, 2], x[990, 1], x[500, 0] = torch.nan, torch.inf, 0.0
+    whole = look(x)
+    monkeypatch.setattr("model.doctor.values.STRETCH", 123)
+    cut = look(x)
+    assert (cut.count, cut.nan, cut.inf, cut.zero, cut.low, cut.high, cut.digest) == (
+        7000,
+        1,
+        1,
+        1,
+        whole.low,
+        whole.high,
+        whole.digest,
+    )
+    assert math.isclose(cut.rms, whole.rms, rel_tol=1e-6) and STRETCH > 7000
+    assert look(torch.full((2,), torch.nan)).nan == 2 and math.isnan(look(torch.full((2,), torch.nan)).rms)
+
+
+# ---- the command ---------------------------------------------------------------------------------------------------------
+
+
+def test_exit_codes_and_words(whole, tmp_path, capsys):
+    assert main([str(whole), "--quick"]) == 0
+    assert capsys.readouterr().out.endswith("nothing to warn of\n")
+    broken = spoilt(whole, tmp_path, FAULTS["nan"][0])
+    assert main([str(broken), "--quick"]) == 1
+    out = capsys.readouterr().out
+    assert "! finite: blocks.1.attn.q_proj.weight holds 3 NaN" in out and out.endswith("1 warning\n")
+    (broken / "model.safetensors").write_bytes(b"")
+    assert main([str(broken)]) == 2 and capsys.readouterr().out.startswith("refused: spoilt/model.safetensors is empty")
+    assert main([str(tmp_path / "nothing")]) == 2
+
+
+def test_json_is_json_and_holds_everything(whole, tmp_path, capsys):
+    broken = spoilt(whole, tmp_path, lambda t: t["model.norm.weight"].fill_(torch.nan))
+    assert main([str(broken), "--quick", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert (
+        told["exit_code"] == 1
+        and told["values"]["ln_final.weight"]["nan"] == 42
+        and told["values"]["ln_final.weight"]["rms"] is None
+    )
+    assert {row["name"] for row in told["tensors"]} >= {"lm_head.weight", L1 + Q} and told["parameters"]["found"] == told[
+        "parameters"
+    ]["expected"]
+    assert any(field["name"] == "rms_norm_eps" and field["status"] == "used" for field in told["fields"])
+    assert main([str(tmp_path / "nothing"), "--json"]) == 2 and "refused" in json.loads(capsys.readouterr().out)
