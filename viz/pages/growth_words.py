@@ -74,12 +74,18 @@ def fixes(records: Records) -> list[str]:
     held = [entry.label for entry, record in members if peak(record) < top / HELD]
     if held:
         said.append(f"Raw logits stay below a twentieth of that run's {number(top)} with: {'; '.join(held)}.")
+    alone = [final_loss(records.read(entry)) for entry in records.own("stress") if entry.arm == OFF]
+    if len(alone) > 1:
+        said.append(
+            f"Losses of one seed each do not rank the fixes: the run without one alone ends at {span(alone, 2)} over its "
+            f"{len(alone)} seeds."
+        )
     free = [final_loss(record) for _, record in members if peak(record) >= top / HELD]
     better = [value for value in free if value < loss - 0.02]
     if better:
         runs = "One of the others ends" if len(better) == 1 else f"{len(better)} of the others end"
         said.append(
-            f"Do not rank fixes by loss: {runs} below the baseline's {loss:.2f} as well ({span(better, 2)}) although the "
+            f"{runs} below the baseline's {loss:.2f} as well ({span(better, 2)}) although the "
             "logits grew, so the loss here is not a function of the logits alone."
         )
     return [" ".join(said)]
