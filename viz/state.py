@@ -5,6 +5,7 @@ and says in one sentence each what it changed. `fit` does the same against a mod
 """
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from urllib.parse import parse_qsl, quote, urlencode
@@ -14,6 +15,7 @@ from viz.change import changes, cleaned, spelled
 DEFAULT_PROMPT = "def area(width, height):\n    return width * height\n"
 LONGEST_PROMPT = 1_000_000  # characters; the token budget refuses far shorter prompts, with their cost
 MOST = 1_000_000  # no layer, head or position reaches it; keeps hostile integers small
+ZOOM = re.compile(r"(\d{1,7})-(\d{1,7}),(\d{1,7})-(\d{1,7})", re.ASCII)
 LONGEST_CHANGE = 600  # characters
 
 CHOICES: dict[str, tuple] = {
@@ -32,7 +34,7 @@ class UiState:
     """One view of the page. `token` is a query position, -1 the last; `node` is a node of the diagram; "" = the first model.
 
     `change` names the other parts that differ from the model as loaded ("norm=layernorm,window=8"); `qk` is the change that
-    has a place of its own beside the picture.
+    has a place of its own beside the picture. `zoom` is a window of the attention square: "4096-4351,0-255", queries and keys.
     """
 
     page: str = "explore"
@@ -48,12 +50,22 @@ class UiState:
     log: int = 0
     hide_first: int = 0
     neurons: str = "index"
+    zoom: str = ""
     theme: str = "auto"
 
     @property
     def changes(self) -> dict[str, str]:
         """Every part that is asked to differ, by its name in model.surgery."""
         return changes(self.change) | ({} if self.qk == "as-built" else {"qk_norm": self.qk})
+
+    @property
+    def window(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The stretches of queries and keys that are looked at, each from its first to behind its last; None: all."""
+        found = ZOOM.fullmatch(self.zoom)
+        if found is None:
+            return None
+        q0, q1, k0, k1 = map(int, found.groups())
+        return (q0, q1 + 1), (k0, k1 + 1)
 
     def query(self) -> str:
         """The query string that restores this view; fields at their default are left out."""
@@ -89,6 +101,12 @@ def fit(state: UiState, *, layers: int, heads: int, tokens: int, nodes: Sequence
         if nearest != value:
             notes.append(f"there is no {name} {value} here (0 to {count - 1}): showing {nearest}")
             state = replace(state, **{name: nearest})
+    if state.window is not None:
+        inside = [(low, min(high, tokens)) for low, high in state.window]
+        spelled_out = ",".join(f"{low}-{high - 1}" for low, high in inside)
+        if any(low >= high for low, high in inside):
+            notes.append(f"there is no window {state.zoom} in {tokens:,} tokens: showing the whole square")
+        state = replace(state, zoom="" if any(low >= high for low, high in inside) else spelled_out)
     if state.stage == "capped" and "capped" not in nodes:
         notes.append("this block has no soft-cap: showing the scaled logits")
         state = replace(state, stage="scaled", node="logits" if state.node == "capped" else state.node)
@@ -115,6 +133,8 @@ def _read(name: str, value: object, default: object) -> tuple[object, str | None
         return default, f"{name} must be one of {', '.join(CHOICES[name])}, got {_show(value)}: using {default}"
     if name == "prompt":
         return _text(value)
+    if name == "zoom" and value and not ZOOM.fullmatch(value):
+        return default, f"zoom must be like 0-63,0-63, got {_show(value)}: showing the whole square"
     if name == "change" and len(value) <= LONGEST_CHANGE:
         clean, wrong = cleaned(value)
         return clean, None if wrong is None else f"change: {_show(wrong)} is not part=value: left out"

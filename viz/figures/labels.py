@@ -57,11 +57,17 @@ def ticks(pieces: list[str], most: int = TICKS) -> tuple[np.ndarray, list[str]]:
     return at, [label(pieces[i], int(i)) for i in at]
 
 
-def token_axis(name: str, pieces: list[str], first: np.ndarray | None = None, most: int = TICKS, start: int = 0) -> Axis:
-    """Tokens from `start` on; `first` are the original positions at which the (pooled) cells start, default every token."""
-    total = len(pieces)
+def token_axis(
+    name: str, pieces: list[str], first: np.ndarray | None = None, most: int = TICKS, start: int = 0, stop: int | None = None
+) -> Axis:  # fmt: skip
+    """Tokens from `start` on, to before `stop`; `first` are the original positions at which the (pooled) cells start, default
+    every token."""
+    total = len(pieces) if stop is None else stop
     first = np.arange(start, total) if first is None else first
     at, text = ticks(pieces, most)
+    if stop is not None:
+        at = np.arange(start, stop, max(1, -(-(stop - start) // most)), dtype=np.int32)
+        text = [label(pieces[i], int(i)) for i in at]
     keep = at >= start
     return Axis(
         name,

@@ -13,6 +13,7 @@ from viz.figures.mosaic import mosaic
 from viz.nodes import facts, qk, window
 from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd, short
 from viz.nodes.qk_norm import with_and_without
+from viz.nodes.requests import SQUARE
 from viz.nodes.square import MOST, Square, square
 from viz.theme import count, number
 
@@ -48,19 +49,21 @@ def scores(scene: Scene, _: str) -> Asking:
     name = scene.state.node if scene.state.node in ("pattern", "capped") else scene.state.stage
     name = name if name in stages(scene) else "scaled"
     hide, n, here = bool(scene.state.hide_first), len(scene.tokens), (("head", scene.head),)
+    area = n * n if scene.window is None else int(np.prod([high - low for low, high in scene.window]))
+    within = () if scene.window is None else tuple((axis, *ends) for axis, ends in zip(SQUARE, scene.window, strict=True))
     tap = scene.tap(STAGES[name].tap)
     beside = {"sink": SINK} if name == "pattern" else {}
     also = {view: path for view, path in (beside | {"capped": CAPPED}).items() if path in scene.block_taps}
     views = yield {
         **{view: Request(scene.tap(path), select=here, budget=WHOLE) for view, path in also.items()},
-        "chosen": Request(tap, select=here, budget=WHOLE if hide and n * n <= WHOLE else MOST * MOST),
+        "chosen": Request(tap, select=here, budget=WHOLE if (hide or within) and area <= WHOLE else MOST * MOST, within=within),
         "every": Request(tap, budget=SMALL),
         "logits": Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
         **facts.wanted(scene),
         **(qk.projected(scene) if qk.plain(scene) else {}),
     }
     divide = scene.attn.logit_scale if STAGES[name].raw else 1.0
-    large, small = (square(views[view], divide, hide) for view in ("chosen", "every"))
+    large, small = square(views["chosen"], divide, hide and not within), square(views["every"], divide, hide)
     if name == "pattern":
         colour = colours.probability(scene.theme, scene.log)
     else:  # one range for the large and the small pictures
@@ -93,35 +96,42 @@ def formula(scene: Scene, name: str) -> str:
 def one_head(scene: Scene, name: str, views: dict[str, View], part: Square, colour: Colour) -> Card:
     """The chosen head, queries down, keys across; what a query cannot see is empty, what a sink takes a column beside it."""
     n, view = len(scene.tokens), views["chosen"]
-    rows = labels.token_axis("query", scene.pieces, part.rows, start=part.start)
+    (top, bottom), (left, right) = scene.window or ((part.start, n), (part.start, n))
+    cut = {} if scene.window is None else {"start": top, "stop": bottom}
+    rows = labels.token_axis("query", scene.pieces, part.rows, **(cut or {"start": part.start}))
     figure = matrix(
         part.values,
         rows,
-        labels.token_axis("key", scene.pieces, part.columns, labels.TICKS_ACROSS, part.start),
+        labels.token_axis("key", scene.pieces, part.columns, labels.TICKS_ACROSS, left, right if cut else None),
         colour,
         scene.theme,
-        revision=scene.key("scores"),
+        revision=scene.key(f"scores:{scene.state.zoom}"),
         unit="weight" if name == "pattern" else "logit",
         masked=part.masked,
         inset=True,
-        row=scene.pos if scene.state.token >= 0 and scene.pos >= part.start else None,
+        row=scene.pos if scene.state.token >= 0 and top <= scene.pos < bottom else None,
         click=("token", "y"),
         height=90 + min(max(26 * n, 190), 480),
     )
+    if cut or not part.how.startswith("nothing pooled"):  # the page may ask for a window of it
+        figure.layout.meta = {**figure.layout.meta, "window": scene.state.zoom or "all"}
     x, y = window.edge(scene)
     if len(x):
         figure = marks.along(figure, x, y, scene.theme)
-    if "sink" in views:
+    if "sink" in views and not cut:
         share = np.maximum.reduceat(views["sink"].values, part.rows)
         figure = marks.beside(figure, share, rows, "sink", colour, scene.theme)
     caption = line(
         f"{view.tap} = {formula(scene, name)}, {short(view.dtype)}",
-        f"{n - part.start} × {n - part.start}, {part.how}",
-        "key 0 is the only key and is not hidden" if scene.state.hide_first and not part.start else "",
+        f"{bottom - top} × {right - left}{f' of {n} × {n}' if cut else ''}, {part.how}",
+        "key 0 is the only key and is not hidden" if scene.state.hide_first and not part.start and not cut else "",
+        "key 0 hidden" if cut and left != scene.state.window[1][0] else "",
         *odd(view.stats, scene.theme),
         f"{qk.unseen(scene)} are not attended and left empty",
         window.words(scene),
-        "at the left what the sink takes: a row and it sum to 1" if "sink" in views else "",
+        "at the left what the sink takes: a row and it sum to 1" if "sink" in views and not cut else "",
+        "a double click shows the whole square" if cut else "",
+        "zoom in for a window at full resolution" if not cut and not part.how.startswith("nothing pooled") else "",
         colour.note,
         "always 0 to 1" if name == "pattern" and not scene.log else "",
     )

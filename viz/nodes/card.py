@@ -88,6 +88,14 @@ class Scene:
         return self.state.token if 0 <= self.state.token <= last else last
 
     @property
+    def window(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """The stretches of queries and keys that are looked at; key 0 is outside where it is hidden."""
+        if self.state.window is None:
+            return None
+        queries, (low, high) = self.state.window
+        return queries, (1 if self.state.hide_first and not low and high > 1 else low, high)
+
+    @property
     def log(self) -> bool:
         return bool(self.state.log)
 

@@ -39,7 +39,8 @@ def square(view: View, divide: float, hide_first: bool) -> Square:
         step = -(-max(values.shape) // MOST)
         values, masked = _pool(values, masked, step, signed_peak if view.kind == "signed" else np.fmax.reduce)
         rows, columns = rows[::step], columns[::step]
-        how = f"largest |x| of each {step} × {step}{how.removeprefix('nothing pooled')}"
+        rest = how.removeprefix("nothing pooled")
+        how = f"largest |x| of each {step} × {step}{rest if rest != how else f' of these: {how}'}"
     return Square(values, masked, rows, columns, how, start, hidden)
 
 

@@ -133,6 +133,27 @@ function listen(entry) {
     const value = Math.round(Number(raw));
     if (Number.isFinite(value)) entry.onPick(click.field, value);
   });
+  entry.gd.on("plotly_relayout", (event) => zoomed(entry, event));
+  entry.gd.on("plotly_doubleclick", () => {
+    const now = entry.gd.layout?.meta?.window;
+    clearTimeout(entry.zooming);
+    if (now && now !== "all") entry.onPick("zoom", "");
+  });
+}
+
+/** layout.meta.window: this picture was pooled. What a person zooms into is asked for again, at full resolution, once they rest. */
+function zoomed(entry, event) {
+  const now = entry.gd.layout?.meta?.window;
+  if (!now || !("xaxis.range[0]" in event || "yaxis.range[0]" in event)) return;
+  const within = (axis) => {
+    const [a, b] = [...entry.gd.layout[axis].range].map(Number).sort((x, y) => x - y);
+    return [Math.max(0, Math.ceil(a)), Math.max(Math.ceil(a), Math.floor(b))];
+  };
+  clearTimeout(entry.zooming);
+  entry.zooming = setTimeout(() => {
+    const zoom = [within("yaxis"), within("xaxis")].map((ends) => ends.join("-")).join(",");
+    if (zoom !== entry.gd.layout?.meta?.window && /^\d{1,7}-\d{1,7},\d{1,7}-\d{1,7}$/.test(zoom)) entry.onPick("zoom", zoom);
+  }, 350);
 }
 
 function fillTable(holder, table) {

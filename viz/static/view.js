@@ -18,7 +18,7 @@ export function wire(root, handlers) {
   const prompt = at("prompt");
   at("prompt-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    send.run({ prompt: prompt.value, token: -1 });
+    send.run({ prompt: prompt.value, token: -1, zoom: "" });
   });
   prompt.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
