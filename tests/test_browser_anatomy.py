@@ -129,6 +129,31 @@ def test_a_number_shows_its_formula_on_hover_focus_and_tap(page, address):
     assert "Qwen/Qwen3-8B" in tip.text_content() and "rope_theta" in tip.text_content()
 
 
+BARE = """() => {
+    const bare = [];
+    for (const node of document.querySelectorAll("#sections .num, #sections [data-twin]")) {
+        if (!/[0-9]/.test(node.textContent) || node.closest("thead")) continue;
+        if (node.closest("#hand")) {  // a calculator's own line holds its formula, or its column's head is one
+            const said = [...node.closest("tr").querySelectorAll(".eq")].map((e) => e.textContent).join("");
+            if (!said && !node.closest("table").tHead?.textContent) bare.push(node.closest("tr").textContent);
+        } else if (!node.closest("[data-formula]") && !node.querySelector("[data-formula]")) bare.push(node.closest("section").id + ": " + node.textContent);
+    }
+    return bare;
+}"""
+
+
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "deepseek-v3"])
+def test_no_number_is_without_its_formula(page, address, model):
+    visit(page, f"{address}?model={model}&kind=1")
+    page.wait_for_function("document.querySelector('#bs').dataset.twins")
+    assert page.evaluate(BARE) == []
+    assert page.evaluate("document.querySelectorAll('#sections [data-formula]').length") > 400
+    page.locator('#ladder [data-rung="gqa"] td:nth-child(4) [data-formula]').first.hover()
+    assert "2 bytes × 32 layers × 2,048 × 8,192 tokens = 1,073,741,824" in words(page, "#tip")
+    page.evaluate("document.querySelector('#totals [data-formula]').removeAttribute('data-formula')")
+    assert len(page.evaluate(BARE)) == 1, "the search finds a number without one"
+
+
 def test_batch_and_length_change_the_shapes(page, address):
     visit(page, f"{address}?batch=2&length=300")
     row = page.locator('#shapes tr[data-tap="attn.hook_pattern"]')

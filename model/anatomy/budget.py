@@ -96,11 +96,11 @@ def numbers(config: Decoder.Config, context: int, batch: int = 32, itemsize: int
     alone, together = (intensity(config, n, context, itemsize) for n in (1, batch))
     cached = intensity(config, batch, context, itemsize, cached=True)
     return [
-        Number("parameters", found.parameters, f"{found.parameters:,}", _sum_of(found)),
-        Number("met by one token", found.active, f"{found.active:,}", _active(config, found)),
+        Number("parameters", found.parameters, f"{found.parameters:,}", summed_words(found)),
+        Number("met by one token", found.active, f"{found.active:,}", met_words(config, found)),
         Number(f"weights in {8 * itemsize} bits", weights, amount(weights, "B"), f"{found.parameters:,} × {itemsize} bytes"),
-        Number("cache of one more token", per_token, amount(per_token, "B"), f"{itemsize} bytes × {_cached(config)}"),
-        Number(f"cache of {context:,} tokens", cache, amount(cache, "B"), f"{itemsize} bytes × {_kept(found, context)}"),
+        Number("cache of one more token", per_token, amount(per_token, "B"), f"{itemsize} bytes × {cached_words(config)}"),
+        Number(f"cache of {context:,} tokens", cache, amount(cache, "B"), f"{itemsize} bytes × {kept_words(found, context)}"),
         Number(
             "users whose caches fill 80 GB", users(cache), f"{users(cache):,}",
             f"{amount(CARD, 'B')} / {amount(cache, 'B')}, rounded down; weights elsewhere",
@@ -108,7 +108,7 @@ def numbers(config: Decoder.Config, context: int, batch: int = 32, itemsize: int
         Number("users beside the weights in 80 GB", users(cache, room), f"{users(cache, room):,}", beside),
         Number(
             f"FLOPs of token {context:,}", part.total, amount(part.total, "FLOP"),
-            f"2 × ({found.active:,} weights met + {_mixing(found, context)})",
+            f"2 × ({found.active:,} weights met + {mixed_words(found, context)})",
         ),
         Number(
             "of them attention", part.attention, f"{part.attention:.1%}",
@@ -134,11 +134,13 @@ def numbers(config: Decoder.Config, context: int, batch: int = 32, itemsize: int
     ]  # fmt: skip
 
 
-def _sum_of(found: Count) -> str:
+def summed_words(found: Count) -> str:
+    """Every part and its parameters, in words."""
     return " + ".join(f"{part} {n:,}" for part, n in found.by_part.items())
 
 
-def _active(config: Decoder.Config, found: Count) -> str:
+def met_words(config: Decoder.Config, found: Count) -> str:
+    """The parameters that one token meets, in words."""
     idle = found.parameters - found.active
     if not idle:
         return "every parameter"
@@ -157,7 +159,8 @@ def _runs(found: Count) -> list[tuple[BlockCount, int]]:
     return [(same[0], len(same)) for same in kept.values()]
 
 
-def _cached(config: Decoder.Config) -> str:
+def cached_words(config: Decoder.Config) -> str:
+    """What one token keeps in every layer, in words."""
     layers: dict[str, int] = {}
     for block in config.blocks:
         attn = block.attn
@@ -167,7 +170,8 @@ def _cached(config: Decoder.Config) -> str:
     return " + ".join(f"{n} layers × {said}" for said, n in layers.items())
 
 
-def _kept(found: Count, context: int) -> str:
+def kept_words(found: Count, context: int) -> str:
+    """What a whole text keeps, in words: windows stop growing."""
     return " + ".join(
         f"{n} layers × {block.cached:,} × {reach:,} tokens{'' if reach == context else ' (window)'}"
         for block, n in _runs(found)
@@ -175,7 +179,8 @@ def _kept(found: Count, context: int) -> str:
     )
 
 
-def _mixing(found: Count, context: int) -> str:
+def mixed_words(found: Count, context: int) -> str:
+    """Products of the last token with the keys that it sees, in words."""
     return " + ".join(f"{n} layers × {b.work_per_key:,} × {b.mask.reach(context):,} keys" for b, n in _runs(found))
 
 

@@ -11,8 +11,9 @@ from model import byhand
 from model.anatomy import budget, equations, facts, kinds, ladder, parameters, shapes
 from model.anatomy.designs import designs
 from model.cost import amount
-from model.counting import PARTS, count_block, count_config
+from model.counting import PARTS, Count, count_block, count_config
 from model.errors import BlockscopeError
+from model.lm import Decoder
 from viz.anatomy_state import NUMBERS, VECTORS, AnatomyState, numbers, rows
 from viz.pages.anatomy_sight import Sight
 from viz.pages.answers import block_drawings, block_nodes
@@ -97,6 +98,7 @@ def _shape(shape: shapes.Shape, item: int) -> dict:
         "tap": shape.tap, "dims": list(shape.dims), "sizes": [f"{n:,}" for n in shape.sizes], "meaning": shape.meaning,
         "elements": f"{shape.elements:,}", "bytes": amount(shape.elements * item, "B"), "square": shape.square,
         "formula": f"{' · '.join(shape.dims)} = {' × '.join(f'{n:,}' for n in shape.sizes)} = {shape.elements:,}",
+        "weight": f"{shape.elements:,} × {item} bytes = {shape.elements * item:,}",
     }  # fmt: skip
 
 
@@ -119,13 +121,26 @@ def climbed(s: Sight) -> dict:
             "attention": first.by_part.get("attention", 0) / first.parameters,
         }  # fmt: skip
         below = made.get(rung.below, values)
-        said = {name: _changed(name, values[name], below[name]) for name in values}
+        words = _rung_words(config, found, s)
+        said = {name: _changed(name, values[name], below[name], words[name]) for name in values}
         rungs.append({"id": rung.id, "below": rung.below, "model": rung.model, "change": rung.change, "why": rung.why, **said,
                       "mlp": f"{config.blocks[-1].mlp.d_mlp:,} neurons"})  # fmt: skip
     z = ladder.COMMON
     size = f"{z.layers} layers, {z.d:,} wide, {z.heads} heads of {z.d_head}"
     where = f"cache in {s.state.bits} bits and FLOPs at {s.state.context:,} tokens"
     return {"rungs": rungs, "size": f"{size}; {where}", "width": s.state.width}
+
+
+def _rung_words(config: Decoder.Config, found: Count, s: Sight) -> dict[str, str]:
+    """The formula of each number of a rung."""
+    first = found.by_block[0]
+    return {
+        "parameters": budget.summed_words(found),
+        "active": budget.met_words(config, found),
+        "cache": f"{s.state.itemsize} bytes × {budget.kept_words(found, s.state.context)}",
+        "flops": f"2 × ({found.active:,} weights met + {budget.mixed_words(found, s.state.context)})",
+        "attention": f"{first.by_part.get('attention', 0):,} of attention / {first.parameters:,} of the first block",
+    }
 
 
 TEXTS: dict[str, Callable[[float], str]] = {
@@ -135,13 +150,14 @@ TEXTS: dict[str, Callable[[float], str]] = {
 }
 
 
-def _changed(name: str, now: float, before: float) -> dict:
-    """A rung's value, what it is against the rung below, and both in full for a hover."""
+def _changed(name: str, now: float, before: float, formula: str) -> dict:
+    """A rung's value, what it is against the rung below, and for a hover the formula with both in full."""
     text = TEXTS.get(name, counted)(now)
     whole = (lambda v: f"{v:.4g}") if name == "attention" else (lambda v: f"{v:,}")
+    exact = f"{formula} = {whole(now)}"
     if now == before:
-        return {"text": text, "delta": "", "up": False, "exact": whole(now)}
-    return {"text": text, "delta": _delta(name, now, before), "up": now > before, "exact": f"{whole(before)} → {whole(now)}"}
+        return {"text": text, "delta": "", "up": False, "exact": exact}
+    return {"text": text, "delta": _delta(name, now, before), "up": now > before, "exact": f"below: {whole(before)}; {exact}"}
 
 
 def _delta(name: str, now: float, before: float) -> str:
@@ -164,13 +180,15 @@ def counted(n: float) -> str:
 
 
 def caches(s: Sight) -> dict:
-    found = designs(s.config, s.state.context, s.state.itemsize)
+    found, item = designs(s.config, s.state.context, s.state.itemsize), s.state.itemsize
     most = max(d.cache for d in found)
     return {
         "rows": [
             {"name": d.name, "note": d.note, "per_token": amount(d.per_token, "B"), "cache": amount(d.cache, "B"),
              "users": f"{d.users:,}", "share": d.cache / most,
-             "formula": f"{amount(budget.CARD, 'B')} / {d.cache:,} B, rounded down", "exact": f"{d.cache:,} bytes"}
+             "formula": f"{amount(budget.CARD, 'B')} / {d.cache:,} B, rounded down",
+             "each": f"{item} bytes × {budget.cached_words(d.config)} = {d.per_token:,}",
+             "exact": f"{item} bytes × {budget.kept_words(count_config(d.config), s.state.context)} = {d.cache:,}"}
             for d in found
         ],
         "heads": f"{s.config.blocks[0].attn.n_heads} query heads, {count(s.config.n_layers, 'layer')}",
@@ -225,4 +243,5 @@ def head(s: Sight) -> dict:
     whole = count_config(s.config)
     layers = count(s.config.n_layers, "layer")
     size = f"{layers} · {s.config.d_model:,} wide · {counted(whole.parameters)} parameters"
-    return {"name": s.told.name, "origin": s.told.origin, "size": size, "notes": list(s.told.notes)}
+    formula = f"layers and width as {s.told.origin} says; parameters: {budget.summed_words(whole)} = {whole.parameters:,}"
+    return {"name": s.told.name, "origin": s.told.origin, "size": size, "formula": formula, "notes": list(s.told.notes)}

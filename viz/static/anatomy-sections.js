@@ -13,7 +13,7 @@ const DRAW = { block, totals, table: parts, shapes, side, ladder, caches, hand: 
 export function draw(answer, handlers) {
   act = handlers;
   at("model-name").textContent = answer.model.name;
-  at("model-size").textContent = answer.model.size + " ·";
+  at("model-size").replaceChildren(number(answer.model.size, answer.model.formula), " ·");
   at("model-origin").textContent = answer.model.origin;
   at("model-origin").title = answer.model.notes.join("\n");
   for (const [name, section] of Object.entries(answer.sections)) DRAW[name]?.(section, answer);
@@ -128,11 +128,11 @@ function parts(section) {
       const bar = make("div", "share");
       bar.style.width = (100 * part.share) / most + "%";
       rail.append(bar);
-      summary.append(label, rail, number(part.total, part.formula), make("span", "num", percent(part.share)));
+      summary.append(label, rail, number(part.total, part.formula), number(percent(part.share), part.total + " / " + section.total));
       const inside = make("div", "inside");
       const rows = part.rows.map((row) => [
-        ["text num", row.name], ["text quiet", row.where], ["num", row.shape],
-        ["num", row.each, row.formula], ["num", row.times > 1 ? "× " + row.times : ""], ["num", row.total, row.sum],
+        ["text mono", row.name], ["text quiet", row.where], ["num", row.shape, row.formula],
+        ["num", row.each, row.formula], ["num", row.times > 1 ? "× " + row.times : "", "in " + row.times + " " + row.where], ["num", row.total, row.sum],
       ]);
       inside.append(table(["parameter", "", "shape", "each", "", "in all"], rows, { text: [0, 1] }));
       details.append(summary, inside);
@@ -146,7 +146,7 @@ function parts(section) {
 
 function shapes(section) {
   at("shapes-caption").textContent = "embedding, one block of layers " + section.where + ", logits; " + section.note;
-  const rows = section.rows.map((row) => [["text num", row.tap], ["text quiet", row.dims.join(" ")], ["num", row.sizes.join(" × ")], ["num", row.elements, row.formula], ["num" + (row.square ? " quiet" : ""), row.bytes], ["text quiet", row.meaning]]);
+  const rows = section.rows.map((row) => [["text mono", row.tap], ["text quiet", row.dims.join(" ")], ["num", row.sizes.join(" × "), row.formula], ["num", row.elements, row.formula], ["num" + (row.square ? " quiet" : ""), row.bytes, row.weight], ["text quiet", row.meaning]]);
   const node = table(["tensor", "axes", "shape", "numbers", "bytes", "what it holds"], rows, { text: [0, 1, 5] });
   [...node.tBodies[0].rows].forEach((tr, i) => (tr.dataset.tap = section.rows[i].tap));
   at("shapes").replaceChildren(node);
@@ -218,7 +218,7 @@ function ladder(section) {
     tr.append(change);
     for (const name of STAGES) {
       const td = make("td", "num");
-      td.append(number(rung[name].text, rung[name].exact), make("span", "delta " + (rung[name].delta ? (rung[name].up ? "up" : "down") : ""), rung[name].delta));
+      td.append(number(rung[name].text, rung[name].exact), delta(rung[name]));
       tr.append(td);
     }
     for (const name of ["logit", "stream", "entropy"]) {
@@ -231,10 +231,22 @@ function ladder(section) {
   at("ladder").replaceChildren(node);
 }
 
+function delta(one) {
+  const node = one.delta ? number(one.delta, one.exact) : make("span");
+  node.className = "delta " + (one.delta ? (one.up ? "up" : "down") : "");
+  return node;
+}
+
+const OF_TWINS = {
+  logit: "max |scale · q·k| over visible pairs, heads and layers of the tiny twin",
+  stream: "√(mean x²) of the stream that leaves the tiny twin's last block",
+  entropy: "−Σ p ln p of a row of the pattern, mean over rows and heads of the tiny twin's last block",
+};
+
 /** The numbers of the tiny twins, in the last columns of the ladder. */
 export function drawTwins(twins) {
   for (const tr of at("ladder").querySelectorAll("tr[data-rung]")) {
-    for (const td of tr.querySelectorAll("[data-twin]")) td.textContent = twins[tr.dataset.rung]?.[td.dataset.twin] ?? "–";
+    for (const td of tr.querySelectorAll("[data-twin]")) td.replaceChildren(number(twins[tr.dataset.rung]?.[td.dataset.twin] ?? "–", OF_TWINS[td.dataset.twin]));
   }
   at("twins-said").textContent = "last three columns: tiny twins of 4 layers on one short text, random weights by name, so gains are 1 and biases 0";
   at("bs").dataset.twins = "1";
@@ -245,7 +257,7 @@ function caches(section) {
   const rows = section.rows.map((row) => {
     const bar = make("span", "bar");
     bar.style.width = Math.max(1, 160 * row.share) + "px";
-    return [["text", row.name], ["num", row.per_token], ["num", row.cache, row.exact], ["text", bar], ["num", row.users, row.formula], ["text quiet", row.note]];
+    return [["text", row.name], ["num", row.per_token, row.each], ["num", row.cache, row.exact], ["text", bar], ["num", row.users, row.formula], ["text quiet", row.note]];
   });
   const node = table(["design", "a token more", "whole context", "", "users in 80 GB", "kept for a token and layer"], rows, { text: [0, 3, 5] });
   node.tBodies[0].lastElementChild.className = "own";

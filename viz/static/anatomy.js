@@ -38,7 +38,10 @@ function receive(answer) {
     notice(answer.sentence, true);
     at("bs").dataset.failed = String(answer.token);
     if (confirmed) controls(confirmed);
-    else change({ model: "llama-3.1-8b", config: "" }, "replace"), (stay = answer.sentence);
+    else if (!stay) {
+      stay = answer.sentence; // once: if the default view fails as well, nothing is left to ask for
+      change({ model: "llama-3.1-8b", config: "" }, "replace");
+    }
     return;
   }
   state = confirmed = answer.state;
