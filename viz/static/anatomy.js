@@ -57,7 +57,10 @@ function receive(answer) {
   if (answer.twins) drawTwins(answer.twins);
   else if ("ladder" in answer.sections || measuring !== state.width) measure();
   at("bs").dataset.ready = String(answer.token);
-  done.then(() => (at("bs").dataset.complete = String(answer.token)));
+  done.then(() => {
+    dispatchEvent(new Event("scroll")); // sections have moved: the contents say anew where the reader is
+    at("bs").dataset.complete = String(answer.token);
+  });
 }
 
 let stay = ""; // a sentence on a first view that could not be shown, kept over the default view
