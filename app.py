@@ -137,7 +137,7 @@ def web(shelf):
     own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway
     page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
-    return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore"))
+    return mount(app, explore.blocks(explore.Explore(shelf, store)), path="/", head=head("explore", "files.css"))
 
 
 def _open_first(shelf) -> None:

@@ -108,6 +108,10 @@ class Shelf:
             return wanted, []
         return self._first, [f"no model of that name is open here: showing {self._first}"]
 
+    def source(self, name: str) -> object | None:
+        """What an entry is opened from; None for a model that was trained here."""
+        return self.sources.get(name, self._typed.get(name))
+
     def ready(self, name: str) -> bool:
         """Whether `model(name)` answers without reading weights."""
         return name in self._models

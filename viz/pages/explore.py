@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 import gradio as gr
@@ -19,7 +20,7 @@ import gradio as gr
 from model.errors import BlockscopeError
 from viz.change import spelled
 from viz.nodes import cards
-from viz.pages import answers
+from viz.pages import answers, files
 from viz.pages.shell import own_url, plotly_url, template
 from viz.pages.surgery import counterfactual, settled
 from viz.shelf import Run, Shelf
@@ -29,6 +30,7 @@ from viz.theme import LIGHT
 from viz.worker import Step, watched
 
 COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked as its counterfactual
+PROGRESS: Mapping = MappingProxyType({"kind": "progress"})
 Report = Callable[[Step], None]
 T = TypeVar("T")
 log = logging.getLogger("blockscope")
@@ -77,6 +79,23 @@ class Explore:
         except Exception as error:
             yield self._told(asked, _sentence(error))
 
+    def files(self, sent: object) -> dict:
+        """What is in the files of the chosen model, from their headers."""
+        asked = self._asked(sent)
+        try:
+            return files.contents(self.shelf, asked.name)
+        except Exception as error:
+            return _sentence(error) | {"kind": "files-error", "name": asked.name}
+
+    def examine(self, sent: object) -> Iterator[dict]:
+        """Progress while every number of these files is read, then what was found."""
+        asked = self._asked(sent)
+        try:
+            work = partial(files.examined, self.shelf, asked.name)
+            yield (yield from _progress(asked.token, work, {"kind": "files-progress", "name": asked.name}))
+        except Exception as error:
+            yield _sentence(error) | {"kind": "files-error", "name": asked.name}
+
     def api(
         self,
         model: str = "",
@@ -91,6 +110,7 @@ class Explore:
         log: int = 0,
         hide_first: int = 0,
         neurons: str = "index",
+        zoom: str = "",
     ) -> dict:
         """What the page shows, as JSON: the numbers of the diagram, the identities, and every card with its data.
 
@@ -181,7 +201,7 @@ def blocks(explore: Explore) -> gr.Blocks:
     """The page as Gradio blocks: a hidden bus that every handler reads, and the view that every handler writes."""
     script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
     page_js = json.dumps(own_url("page.js"))
-    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "run", "halt"]')
+    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "run", "halt", "files", "examine"]')
     on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(plotly_url())}")
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     with gr.Blocks(title="Blockscope", fill_width=True, analytics_enabled=False) as demo:
@@ -189,14 +209,16 @@ def blocks(explore: Explore) -> gr.Blocks:
         bus = gr.HTML({}, html_template="<i></i>", js_on_load=on_bus, elem_id="bus", visible="hidden", interactive=True)
         bus.look(explore.look, bus, view, queue=False, trigger_mode="always_last", **quiet)
         running = bus.run(explore.run, bus, view, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet)
-        bus.halt(None, None, None, cancels=[running], queue=False, **quiet)
+        bus.files(explore.files, bus, view, queue=False, **quiet)
+        looking = bus.examine(explore.examine, bus, view, trigger_mode="once", concurrency_limit=1, **quiet)
+        bus.halt(None, None, None, cancels=[running, looking], queue=False, **quiet)
         gr.api(explore.api, api_name="explore", concurrency_id="torch")
         gr.api(explore.models, api_name="models", queue=False)
     demo.state_session_capacity = 200  # a session keeps its last answer, some 30 kB
     return demo
 
 
-def _progress(token: int, work: Callable[[Report], T]) -> Generator[dict, None, T]:
+def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS) -> Generator[dict, None, T]:
     """Yields progress answers for as long as the work takes, returns what it returns; closing it stops the work."""
     steps = watched(work)
     try:
@@ -205,7 +227,7 @@ def _progress(token: int, work: Callable[[Report], T]) -> Generator[dict, None, 
                 step = next(steps)
             except StopIteration as end:
                 return end.value
-            yield {"kind": "progress", "token": token, **asdict(step)}
+            yield {"token": token, **about, **asdict(step)}
     finally:
         steps.close()
 

@@ -1,6 +1,7 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
 import { showAnswer, showEmpty, showError, showProgress, showStrip, wire } from "./view.js";
 import { loadPlotly } from "./charts.js";
+import { showFiles, wireFiles } from "./files.js";
 
 const bus = {}; // filled by startBus: how to reach Python
 let state = {}; // the view as Python last confirmed it, plus what was asked since
@@ -61,6 +62,7 @@ function receive(answer) {
     running = false; // told apart by its run, not by its token: another node may have been opened meanwhile
     return answer.strip.run === confirmed?.run && showStrip(answer.strip, state);
   }
+  if (answer?.kind?.startsWith("files")) return showFiles(answer); // beside the view, which stays
   if (!answer || answer.token !== token) return;
   clearTimeout(patience);
   if (answer.kind === "progress") return waiting === "run" && showProgress(answer);
@@ -114,6 +116,10 @@ async function start() {
   if (!bus.trigger || !start.view) return;
   await styled(start.view.element);
   wire(start.view.element, { change, run, stop });
+  wireFiles((event) => {
+    bus.props.value = { token, scheme: scheme(), state: { ...state } };
+    bus.trigger(event);
+  });
   start.view.watch("value", () => receive(start.view.props.value));
   addEventListener("popstate", restore);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (state.theme || "auto") === "auto" && change({}, "replace"));
