@@ -48,7 +48,7 @@ class Lockstep(Running):
                 if n == 0:
                     kept = Part(here, dict(view.fixed))
                     watchers[here].append(kept)
-                elif kept is not None:
+                elif kept is not None and self.at is None:
                     difference = Difference(tap, here, kept, view.fixed, budget)
                     watchers[here].append(difference)
             if n == 0:

@@ -30,16 +30,35 @@ class Cell:
 
 @dataclass
 class Kept:
-    """A's watcher: keeps a tensor, in the tiles it comes in. `every`: only each n-th query row of a large square."""
+    """A's watcher: keeps a tensor, in the tiles it comes in. `every`: only each n-th query row of a large square; `at`: only
+    these positions, where the sides cut the text differently."""
 
     tap: Tap
     every: int = 1
+    at: Tensor | None = None
     tiles: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)  # first row -> (x, visible)
     sizes: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # the same -> `measured`, once asked for
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
         start, x, visible = rows(self.tap, x.detach(), tile, self.every)
-        self.tiles[start] = (x, visible)
+        self.tiles[start] = (x, visible) if self.at is None else self._chosen(x, visible, start)
+
+    def _chosen(self, x: Tensor, visible: Tensor | None, start: int) -> tuple[Tensor, Tensor | None]:
+        """The positions of `at`, on every axis of positions; of query rows those that are in this tile."""
+        for axis in ("pos", "query_pos", "key_pos"):
+            if axis in self.tap.dims:
+                i = self.tap.dims.index(axis)
+                first = start if axis == "query_pos" else 0
+                here = self.at[(self.at >= first) & (self.at < first + x.shape[i])] - first
+                x = x.index_select(i, here)
+                if visible is not None and axis != "pos":
+                    visible = visible.index_select(("query_pos", "key_pos").index(axis), here)
+        return x, visible
+
+    def joined(self) -> "Kept":
+        """The same as one tile."""
+        seen = [self.tiles[start][1] for start in sorted(self.tiles)]
+        return Kept(self.tap, self.every, self.at, {0: (self.whole(), None if None in seen or not seen else torch.cat(seen))})
 
     def measured(self, start: int, visible: Tensor | None) -> tuple[float, float, int]:
         """Of one tile, over what both sides see; kept where that is all that A sees."""
@@ -81,7 +100,10 @@ class Fold:
         self.squares, self.peaks, self.largest = [0.0, 0.0], [0.0, 0.0], 0.0
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
-        start, b, visible = rows(self.tap, x.detach(), tile, self.kept.every if self.kept else 1)
+        self.add(*rows(self.tap, x.detach(), tile, self.kept.every if self.kept else 1))
+
+    def add(self, start: int, b: Tensor, visible: Tensor | None) -> None:
+        """A tile of B that begins at query row `start`."""
         found = self.kept.tiles.get(start) if self.kept else None
         if found is None or found[0].shape != b.shape or self.kept.tap.dims != self.tap.dims:
             self.fits = False

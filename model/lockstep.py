@@ -11,6 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from model.alignment import aligned
 from model.difference import KEPT_BYTES, Cell, Fold, Kept, alone
 from model.errors import BlockscopeError, UnknownTap
 from model.interventions import Edit, editor, editors
@@ -33,16 +34,30 @@ class Side:
 
 
 class Running:
-    """Two to four sides on one prompt. `tokens` of each side: one list for all, or one for each, of one length."""
+    """Two to four sides on one prompt. `tokens` of each side: one list for all, or one for each.
 
-    def __init__(self, sides: Sequence[Side], tokens: Sequence, *, reuse: bool = True, memory: int = 1 << 29):
+    `ends`: where in the text the tokens of each side end; sides that cut it differently are compared where both have read the
+    same characters. Without it, all must have one length.
+    """
+
+    def __init__(
+        self, sides: Sequence[Side], tokens: Sequence, *, ends: Sequence[Sequence[int]] | None = None, reuse: bool = True,
+        memory: int = 1 << 29,
+    ):  # fmt: skip
         if not 2 <= len(sides) <= MOST_SIDES:
             raise BlockscopeError(f"two to {MOST_SIDES} sides can be compared, got {len(sides)}")
         lists = tokens if len(tokens) and not isinstance(tokens[0], int) else [tokens] * len(sides)
         self.sides = tuple(sides)
         self.ids = [side.lm.checked(list(ids))[:1] for side, ids in zip(sides, lists, strict=True)]
         lengths = [ids.shape[1] for ids in self.ids]
-        if len(set(lengths)) > 1:
+        found = None if ends is None else aligned(ends)
+        self.ends = None if found is None else [list(own) for own in ends]
+        self.at = (
+            None
+            if found is None
+            else [torch.tensor(own, device=side.lm.device) for own, side in zip(found, sides, strict=True)]
+        )
+        if len(set(lengths)) > 1 and self.at is None:
             counts = ", ".join(f"{'ABCD'[n]} {length}" for n, length in enumerate(lengths))
             cut = f"the sides cut this prompt into different numbers of tokens ({counts})"
             raise BlockscopeError(f"{cut}: positions do not line up")
@@ -55,7 +70,7 @@ class Running:
         self.first = [self._first(n) if reuse else BEGIN for n in range(len(self.sides))]
         self.begin = min(self.first[1:])
         self.cells: list[dict[str, Cell]] = [{} for _ in self.sides[1:]]
-        width = max(side.lm.config.d_model * side.lm.dtype.itemsize for side in self.sides) * lengths[0] * len(self.sides)
+        width = max(side.lm.config.d_model * side.lm.dtype.itemsize for side in self.sides) * max(lengths) * len(self.sides)
         self._stride = max(1, -(-(self.depth + 1) * width // memory))
         self._last: dict[int, Tensor] = {}  # the last token's logits of each side
         self._residuals: list[dict[int, Tensor]] = [{} for _ in self.sides]
@@ -116,7 +131,7 @@ class Running:
 
     def _every(self, tap: Tap) -> int:
         """Each how many query rows of a square are kept, so that one tensor stays under KEPT_BYTES."""
-        if "query_pos" not in tap.dims or "key_pos" not in tap.dims:
+        if "query_pos" not in tap.dims or "key_pos" not in tap.dims or self.at is not None:
             return 1
         heads = max(block.attn.n_heads for side in self.sides for block in side.lm.config.blocks)
         return -(-4 * heads * self.length**2 // KEPT_BYTES)
@@ -160,6 +175,8 @@ class Running:
             found, x = self._of_a(stage, x, taps)
             kept |= found
             return x, {}
+        if self.at is not None and stage < self.depth:
+            return self._aligned(n, stage, x, kept, taps)
         fired: dict[str, Fold] = {}
 
         def watch(name: str, tap: Tap):
@@ -173,14 +190,27 @@ class Running:
         found = {name: fold.cell() for name, fold in fired.items()}
         return x, found | {name: alone(name, one) for name, one in kept.items() if one.tiles and name not in found}
 
+    def _aligned(self, n: int, stage: int, x: Tensor, kept: dict[str, Kept], taps: Mapping[str, Tap]):
+        """Another side that cuts the text differently: both sides' tensors at their common positions, whole."""
+        own = {name: Kept(tap, at=self.at[n]) for name, tap in taps.items()}
+        x, found = self._step(n, stage, x, {tap: [own[name]] for name, tap in taps.items()}, kept), {}
+        for name, one in own.items():
+            if one.tiles:
+                there = kept.get(name)
+                fold = Fold(name, one.tap, there.joined() if there and there.tiles else None)
+                fold.add(0, *one.joined().tiles[0])
+                found[name] = fold.cell()
+        return x, found | {name: alone(name, one) for name, one in kept.items() if one.tiles and name not in found}
+
     def _of_a(self, stage: int, x: Tensor, taps: Mapping[str, Tap]) -> tuple[dict[str, Kept], Tensor]:
         """A's tensors of a stage and what leaves it. Those of the last stages and of the first that is compared are
         remembered with the model: another change there then runs the other side alone."""
         lm, every = self.sides[0].lm, {name: self._every(tap) for name, tap in taps.items()}
-        what, plain = ("stage", stage, tuple(every.values())), self.reuse and not self.sides[0].edits
+        what, plain = ("stage", stage, tuple(every.values())), self.reuse and not self.sides[0].edits and self.at is None
+        at = None if self.at is None or stage == self.depth else self.at[0]
         if plain and (found := lm.recall(self.ids[0], what)) is not None and torch.equal(found[0], x):
             return found[1:]  # of the same numbers: with nobody listening, earlier layers round otherwise
-        kept = {name: Kept(tap, every[name]) for name, tap in taps.items()}
+        kept = {name: Kept(tap, every[name], at) for name, tap in taps.items()}
         entering, x = x, self._step(0, stage, x, {tap: [kept[name]] for name, tap in taps.items()})
         size = entering.nbytes + x.nbytes + sum(one.nbytes for one in kept.values())
         if plain and size <= REMEMBERED and (stage == self.begin or stage >= self.depth - 1):

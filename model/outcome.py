@@ -21,7 +21,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Losses:
-    """`loss` [side, pos]: -log p of the token at pos + 1, in nats; `kl` [side, pos]: KL(A || side) of the prediction after pos.
+    """`loss` [side, pos]: -log p of the token at pos + 1, in nats, NaN past a side's last; `kl` [side, pos]: KL(A || side) of
+    the prediction after pos.
 
     `kl` is None where the sides do not share a vocabulary. `same`: per side, whether all its logits equal A's bit for bit.
     """
@@ -51,7 +52,7 @@ def losses(
     ids: Sequence[Tensor], entering: Sequence[Tensor], logits: Callable[[int, Tensor], Tensor], rows: int, comparable: bool
 ) -> Generator[Progress, None, Losses]:
     """`entering`: each side's residual [1, pos, d_model]; its logits are made for `rows` positions at a time and dropped."""
-    n = ids[0].shape[0]
+    n = max(len(own) for own in ids)
     loss = np.full((len(ids), n - 1), np.nan, np.float32)
     kl = np.zeros((len(ids), n), np.float32)
     same = [True] * len(ids)
@@ -59,6 +60,8 @@ def losses(
         stop = min(start + rows, n)
         a = None
         for side, x in enumerate(entering):
+            if start >= x.shape[1]:
+                continue
             here = logits(side, x[:, start:stop])[0]
             a = here if a is None else a
             wanted = ids[side][start + 1 : stop + 1]

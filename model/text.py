@@ -30,6 +30,10 @@ class Text:
     def decode(self, ids: Sequence[int]) -> str:
         return self.tokenizer.decode(list(ids)) if self.tokenizer is not None else " ".join(map(str, ids))
 
+    def ends(self, text: str) -> list[int] | None:
+        """Where in `text` each of its tokens ends, in characters; None where ids were typed as numbers."""
+        return None if self.tokenizer is None else self.tokenizer.ends(text)
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """One short display string per id, spaces and line ends made visible."""
         return self.tokenizer.pieces(list(ids)) if self.tokenizer is not None else [str(i) for i in ids]

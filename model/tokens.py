@@ -85,6 +85,11 @@ class Tokenizer:
             return full[1:]
         return full
 
+    def ends(self, text: str) -> list[int]:
+        """Where in `text` each token of `encode(text)` ends, in characters; one without text ends where it begins."""
+        found = [end for _, end in self._backend.encode(text, add_special_tokens=True).offsets]
+        return found[len(found) - len(self.encode(text)) :]
+
     @property
     def bos(self) -> int | None:
         """The token that the file's template puts before every text, if it does."""

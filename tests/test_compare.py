@@ -223,6 +223,42 @@ def test_prompts_that_do_not_line_up_are_refused(lm):
     assert drain(lock.losses())[0].kl is None
 
 
+def test_sides_that_cut_the_text_differently_are_compared_where_both_have_read_the_same():
+    a, b = make_lm(), make_lm(tiny_config(layers=2))
+    tokens, ends = [[1, 2, 3, 4, 5], [9, 3, 8]], [[1, 2, 3, 4, 6], [2, 4, 6]]
+    lock = compared(a, b, tokens, ends=ends)
+    assert [at.tolist() for at in lock.at] == [[1, 3, 4], [0, 1, 2]] and not lock.one_vocabulary
+    mine, theirs = a.capture(tokens[0], ["*"]), b.capture(tokens[1], ["*"])
+    for name, axes in (
+        ("blocks.1.hook_resid_post", (1,)),
+        ("blocks.0.attn.hook_pattern", (2, 3)),
+        ("blocks.0.attn.hook_z", (1,)),
+    ):
+        x, y = mine[name], theirs[name]
+        for axis in axes:
+            x, y = x.index_select(axis, lock.at[0]), y.index_select(axis, lock.at[1])
+        cell = lock.cells[0][name]
+        assert cell.state == CHANGED and cell.relative == pytest.approx(float((y - x).norm() / x.norm()), rel=1e-4), name
+    x, y = (t["blocks.0.attn.hook_logits"][0] for t in (mine, theirs))
+    seen = [(1, 1), (3, 1), (3, 3), (4, 1), (4, 3), (4, 4)]
+    here = {1: 0, 3: 1, 4: 2}
+    distance = sum(float((y[:, here[q], here[k]] - x[:, q, k]).square().sum()) for q, k in seen) ** 0.5
+    length = sum(float(x[:, q, k].square().sum()) for q, k in seen) ** 0.5
+    assert lock.cells[0]["blocks.0.attn.hook_logits"].relative == pytest.approx(distance / length, rel=1e-4)
+    assert lock.cells[0]["logits"].state == CHANGED, "both have read the whole text before the last prediction"
+    assert lock.delta("blocks.0.hook_resid_post").changes == (None,)
+    found, _ = drain(lock.losses())
+    assert found.kl is None and np.isfinite(found.loss[0]).all() and np.isnan(found.loss[1, 2:]).all()
+    assert compared(a, b, [[1, 2], [1, 2]], ends=[[1, 2], [1, 2]]).at is None
+    with pytest.raises(BlockscopeError, match="no common place"):
+        Lockstep([Side(a), Side(b)], [[1, 2], [1]], ends=[[1, 3], [2]])
+
+
+def test_the_ends_of_tokens_in_a_text():
+    lm = load("tiny-llama")
+    assert lm.ends("aé") == [1, 2, 2] and lm.encode("aé") == list("aé".encode())
+
+
 def test_numbers_that_are_none_stay_visible(tokens):
     def source(name, shape):
         x = distinct(name, shape)

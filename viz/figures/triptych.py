@@ -67,12 +67,16 @@ def curves(leaves: list[Leaf], theme: Theme, *, revision: str) -> list[tuple[go.
 
 
 def losses(
-    loss: np.ndarray, kl: np.ndarray | None, letters: str, pieces: list[str], theme: Theme, *, revision: str
-) -> go.Figure:
-    """loss [side, pos - 1] and kl [side, pos] in nats, over the tokens of the prompt."""
-    n = len(pieces)
-    at = np.arange(1, n)
-    panels = [Panel("loss of each token, nats", [Series(c, loss[i], shade(theme, i), at=at) for i, c in enumerate(letters)])]
+    loss: np.ndarray, kl: np.ndarray | None, letters: str, pieces: list[str], theme: Theme, *, revision: str,
+    places: list[np.ndarray] | None = None,
+) -> go.Figure:  # fmt: skip
+    """loss [side, pos - 1] and kl [side, pos] in nats, over A's tokens; `places`: where each side's tokens stand on them."""
+    places = places or [np.arange(len(pieces))] * len(letters)
+    sides = [
+        Series(c, loss[i, : len(at) - 1], shade(theme, i), at=at[1:])
+        for i, (c, at) in enumerate(zip(letters, places, strict=True))
+    ]
+    panels = [Panel("loss of each token, nats", sides)]
     if kl is not None:
         after = [Series(f"KL(A‖{c})", kl[i], shade(theme, i), keyed=False) for i, c in enumerate(letters) if i]
         panels.append(Panel("KL of the prediction after each token, nats", after, share=0.7))

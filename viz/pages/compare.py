@@ -122,7 +122,7 @@ class Compare:
 
     def _told(self, asked: Asked, told: dict) -> dict:
         notes = [*asked.notes, *told.get("notes", [])]
-        return told | {"token": asked.token, "models": self.shelf.menu, "notes": notes, "menus": answers.MENUS}
+        return told | {"token": asked.token, "models": self.shelf.menu_with(asked.state.model), "notes": notes, "menus": answers.MENUS}
 
     def _view(self, asked: Asked, done: Done, sides: list[Spec], notes: list[str]) -> dict:
         state = asked.state
@@ -169,21 +169,20 @@ class Compare:
         tokens = [lm.encode(prompt) for _, lm in models]
         if not all(tokens):
             raise BlockscopeError("The prompt holds no token that these models know: type some other text.")
-        if len(tokens[0]) > self.shelf.max_tokens:
+        most = max(map(len, tokens))
+        if most > self.shelf.max_tokens:
             raise BlockscopeError(
-                f"This prompt has {len(tokens[0]):,} tokens and the budget of this app is {self.shelf.max_tokens:,} "
-                f"(--max-tokens), so it was not run. {models[0][1].cost(len(tokens[0])).sentence}"
+                f"This prompt has {most:,} tokens and the budget of this app is {self.shelf.max_tokens:,} "
+                f"(--max-tokens), so it was not run. {models[0][1].cost(most).sentence}"
             )
         began = time.perf_counter()
-        lock = Lockstep([Side(lm, edits(spec)) for spec, (_, lm) in zip(sides, models, strict=True)], tokens)
+        ends = [lm.ends(prompt) for _, lm in models]
+        both = [Side(lm, edits(spec)) for spec, (_, lm) in zip(sides, models, strict=True)]
+        lock = Lockstep(both, tokens, ends=None if None in ends else ends)
         _drain(lock.walk(), report)
         outcomes = lock.outcomes()
         pieces = [list(lm.pieces(ids)) for (_, lm), ids in zip(models, tokens, strict=True)]
-        notes = (
-            []
-            if lock.one_vocabulary
-            else ["the sides do not share a vocabulary: tensors are compared by position, predictions are not"]
-        )
+        notes = [] if lock.one_vocabulary else [_alignment(lock)]
         done = Done(sides, lock, [built for built, _ in models], outcomes, pieces, time.perf_counter() - began, notes=notes)
         with self._lock:
             self._done[tuple(sides), prompt] = done
@@ -203,6 +202,17 @@ class Compare:
     def _finish(self, done: Done, report: Report) -> None:
         if done.losses is None:
             done.losses = _drain(done.lock.losses(), report)
+
+
+def _alignment(lock: Lockstep) -> str:
+    """How sides without a common vocabulary are compared."""
+    if lock.at is None:
+        return "the sides do not share a vocabulary: tensors are compared by position, predictions are not"
+    counts = ", ".join(f"{'ABCD'[n]} {ids.shape[1]}" for n, ids in enumerate(lock.ids))
+    return (
+        f"the sides cut this text differently ({counts} tokens): tensors are compared at the {len(lock.at[0])} positions where "
+        "all have read the same characters, predictions are not"
+    )
 
 
 def _drain(walk: Generator, report: Report):

@@ -69,15 +69,20 @@ def short_name(name: str) -> str:
 
 
 def late_card(done: Done, theme: Theme) -> Card:
-    """Per-token loss of every side, and the KL of each prediction."""
-    found = done.losses
-    figure = triptych.losses(found.loss, found.kl, done.letters, done.pieces[0], theme, revision=f"loss:{len(done.pieces[0])}")
-    means = (
-        ", ".join(f"{c} {np.nanmean(found.loss[i]):.3f}" for i, c in enumerate(done.letters))
-        if found.loss.size
-        else "one token"
+    """Per-token loss of every side, and the KL of each prediction; of sides that cut the text differently, by character."""
+    found, ends = done.losses, done.lock.ends
+    places = None if ends is None else [np.interp(own, ends[0], np.arange(len(ends[0]))) for own in ends]
+    figure = triptych.losses(
+        found.loss, found.kl, done.letters, done.pieces[0], theme, revision=f"loss:{len(done.pieces[0])}", places=places
     )
+    if not found.loss.size:
+        means = "one token"
+    elif ends is None:
+        means = "mean " + ", ".join(f"{c} {np.nanmean(found.loss[i]):.3f}" for i, c in enumerate(done.letters))
+    else:
+        each = (np.nansum(loss) / max(own[-1] - own[0], 1) for loss, own in zip(found.loss, ends, strict=True))
+        means = "a character " + ", ".join(f"{c} {x:.3f}" for c, x in zip(done.letters, each, strict=True))
     no_kl = "" if found.kl is not None else "no KL: the sides do not share a vocabulary"
-    return card(
-        "losses", "Loss of each token", line(f"−log p of the token that came, mean {means}", no_kl), figure, role="late"
-    )
+    placed = "" if ends is None else "each token of the others stands where it ends in the text of A"
+    words = line(f"−log p of the token that came, {means}", no_kl, placed)
+    return card("losses", "Loss of each token", words, figure, role="late")
