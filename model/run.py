@@ -1,6 +1,6 @@
 """The one door: a language model that runs layer by layer, keeps what it may need again, and answers in Views."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -115,12 +115,14 @@ class LM(Text):
         return self.stages.run(stage, x, place, block)
 
     def walk(
-        self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None
+        self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None,
+        pulse: Callable[[], None] | None = None,
     ) -> Iterator[Progress]:
         """Answer requests, a layer at a time: yields Progress, returns the Views; closing the generator stops the run.
 
         Only stages that a request needs, or that lead to one, run; the residual entering each is kept for next time.
-        `checking`: a layer whose identities are measured in the same pass, for `identities` to find.
+        `checking`: a layer whose identities are measured in the same pass, for `identities` to find. `pulse` is called at every
+        tensor and tile of the layer that runs; an error that it raises stops the run there.
         """
         ids = self.checked(tokens)[:1]
         key, requests = self._key(ids), list(requests)
@@ -138,6 +140,7 @@ class LM(Text):
                 watchers.setdefault(tap, []).extend(watching)
         steps, starts = self._plan(key, {self.stage_of(r.tap) for r in missing} | ({checking} if measure else set()))
         place, recorder, x = Place.of(ids), Recorder(watchers), ids
+        recorder.pulse = pulse
         with Ahead(self.stages) as ahead:
             for done, stage in enumerate(steps):
                 if not self.stages.held(stage):

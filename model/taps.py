@@ -74,10 +74,13 @@ class Recorder:
         self.watchers, self.editors = watchers, editors or {}
         self.fired: set[Tap] = set()
         self.stretch: Tile | None = None  # the tokens that are running, where they run a stretch at a time
+        self.pulse: Callable[[], None] | None = None  # called at every tensor and tile; what it raises ends the run
         self.awaited: frozenset[Tap] | None = None  # once all of these have fired, the rest of the run is for nobody
 
     def __call__(self, tap: Tap, x: Tensor, tile: Tile | None) -> Tensor:
         tile = tile or self.stretch
+        if self.pulse is not None:
+            self.pulse()
         if tap in self.editors:
             x = self.editors[tap](x, tile)
         for watch in self.watchers.get(tap, ()):

@@ -235,3 +235,21 @@ def test_keys_seen_are_counted_without_the_square(mask):
     assert qk.projected(scene)["q"].budget == WHOLE
     longer = Scene.of(lm, [0] * 200_000, UiState(), LIGHT)
     assert qk.projected(longer)["k"].budget == 2_000_000
+
+
+def test_a_pulse_can_stop_a_run_between_two_tiles(long_text):
+    lm, beats = make_lm(), []
+
+    class Stop(Exception):
+        pass
+
+    def pulse():
+        beats.append(1)
+        if len(beats) == 30:
+            raise Stop
+
+    with pytest.raises(Stop):
+        list(lm.walk(long_text, [Request("blocks.0.attn.hook_pattern", "stats")], pulse=pulse))
+    assert len(beats) == 30 and LONG / 37 > 15
+    (view,) = lm.views(long_text, [Request("blocks.0.attn.hook_pattern", "stats")])
+    assert view.stats.count == 6 * LONG**2  # nothing of the stopped run is left

@@ -30,6 +30,7 @@ from viz.theme import LIGHT
 from viz.worker import Step, watched
 
 COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked as its counterfactual
+LONG = 1024  # tokens from which on a run says first what it will take
 PROGRESS: Mapping = MappingProxyType({"kind": "progress"})
 Report = Callable[[Step], None]
 T = TypeVar("T")
@@ -190,9 +191,12 @@ class Explore:
             )
         began = time.perf_counter()
         layer = min(state.layer, lm.config.n_layers - 1)
-        walk = lm.walk(tokens, answers.run_requests(lm, tokens, state), checking=layer)
-        for step in walk:
-            report(Step(step.done, step.total, step.what))
+        said = [Step(0, 0, f"running {name}" + (f" · {lm.cost(len(tokens)).sentence}" if len(tokens) > LONG else ""))]
+        report(said[0])
+        asked_for = answers.run_requests(lm, tokens, state)
+        for step in lm.walk(tokens, asked_for, checking=layer, pulse=lambda: report(said[0])):
+            said[0] = Step(step.done, step.total, step.what)
+            report(said[0])
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
         return self.shelf.keep(name, asked.which, state.prompt, run)
 
