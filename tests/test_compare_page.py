@@ -215,6 +215,29 @@ def test_a_counterfactual_is_called_one_and_new_weights_are_named():
     assert "blocks.0.mlp.down_proj.weight is [128, " in refused["sentence"]
 
 
+def test_a_side_that_is_not_there_or_cuts_the_text_otherwise_is_told(compare):
+    told = view(compare, quick="own", b_model="nope")
+    assert "side B: no model of that name is open here: showing tiny" in told["notes"]
+    both = view(compare, quick="own", model="tiny", b_model="gpt2", tap="hook_resid_post")
+    assert not any("cut this text" in note for note in both["notes"]), "bytes on both sides"
+    assert [card["id"] for card in both["cards"] if card["role"] == "tensor"] == ["tensor-A", "tensor-B", "delta-B"]
+    gap = view(compare, quick="own", b_change="qk_norm=head", c_change="softcap=5", sides=3, tap="attn.q_norm.hook_out")
+    cards = {card["id"]: card["caption"] for card in gap["cards"]}
+    assert "a gap" in cards["tensor-A"] and "a gap" in cards["tensor-C"] and "a gap" not in cards["tensor-B"]
+
+
+def test_bounds_are_lines_where_something_bounds(compare):
+    def reach(**state) -> str:
+        return next(card["caption"] for card in view(compare, **state)["cards"] if card["id"] == "reach")
+
+    assert "dashed: A cannot pass max|g_q|·max|g_k|·√24 = 1.00 × 1.00 × 4.90 = 4.90 · nothing bounds B" in reach(
+        quick="qk_norm", model="normed"
+    )
+    assert "nothing bounds A, B" in reach(quick="eps", tap="attn.hook_logits")
+    capped = reach(quick="own", b_change="softcap=5", tap="attn.hook_attn_scores", stage="masked")
+    assert "B cannot pass the soft-cap 5.00 · nothing bounds A" in capped
+
+
 def test_layers_edits_and_patches(compare):
     told = view(compare, quick="own", b_change="qk_norm=head", b_layers="2-3")
     assert (

@@ -25,7 +25,7 @@ from viz.pages.shell import own_url, plotly_url, template
 from viz.shelf import Shelf
 from viz.state import DEFAULT_PROMPT
 from viz.store import Store
-from viz.theme import THEMES
+from viz.theme import THEMES, count
 from viz.worker import Step
 
 KEPT, VARIANTS = 6, 24  # comparisons and models that are remembered
@@ -122,7 +122,12 @@ class Compare:
 
     def _told(self, asked: Asked, told: dict) -> dict:
         notes = [*asked.notes, *told.get("notes", [])]
-        return told | {"token": asked.token, "models": self.shelf.menu_with(asked.state.model), "notes": notes, "menus": answers.MENUS}
+        return told | {
+            "token": asked.token,
+            "models": self.shelf.menu_with(asked.state.model),
+            "notes": notes,
+            "menus": answers.MENUS,
+        }
 
     def _view(self, asked: Asked, done: Done, sides: list[Spec], notes: list[str]) -> dict:
         state = asked.state
@@ -209,10 +214,8 @@ def _alignment(lock: Lockstep) -> str:
     if lock.at is None:
         return "the sides do not share a vocabulary: tensors are compared by position, predictions are not"
     counts = ", ".join(f"{'ABCD'[n]} {ids.shape[1]}" for n, ids in enumerate(lock.ids))
-    return (
-        f"the sides cut this text differently ({counts} tokens): tensors are compared at the {len(lock.at[0])} positions where "
-        "all have read the same characters, predictions are not"
-    )
+    where = f"{count(len(lock.at[0]), 'position')}, where all have read the same characters"
+    return f"the sides cut this text differently ({counts} tokens): tensors are compared at {where}, predictions are not"
 
 
 def _drain(walk: Generator, report: Report):

@@ -39,7 +39,7 @@ def specs(state: CompareState, shelf: Shelf) -> tuple[list[Spec], list[str]]:
     for letter in LETTERS[: state.sides]:
         side = state.side(letter)
         name, more = shelf.name(side["model"] or first)
-        good = []
+        more, good = [f"side {letter.upper()}: {note}" for note in more], []
         for piece in pieces(side["change"]):
             part, value = next(iter(changes(piece).items()))
             if part not in CHANGES:
