@@ -257,6 +257,7 @@ def test_hostile_links_and_text_are_shown_as_they_are(page, address):
         "norm eps must lie in [0, 1), got 1.0 Showing the default comparison instead." in page.locator("#notice").text_content()
     )
     assert page.locator(".side-card").count() == 2
+    assert "".join(page.locator("#tokens span").all_text_contents()) == "ab", "of the link what can be kept is"
     visit(page, f"{address}/compare/?b_change=<b>,eps=0.1&layer=NaN&prompt=ab")
     assert "layer must be a whole number" in page.locator("#notice").text_content().lower()
 

@@ -70,6 +70,11 @@ def view(compare: Compare, **state) -> dict:
 # ---- state ---------------------------------------------------------------------------------------------------------
 
 
+def test_layers_that_run_backwards_are_turned_round():
+    state, notes = parse({"b_layers": "9-2"})
+    assert state.b_layers == "2-9" and notes == ["b_layers 9-2 runs backwards: using 2-9"]
+
+
 def test_a_link_of_explore_is_its_model_against_its_changed_one():
     state, notes = parse("prompt=hi&layer=2&head=1&change=norm%3Dlayernorm&qk=head&node=gate&token=3")
     assert (state.quick, state.change, state.b_change) == ("own", "", "norm=layernorm,qk_norm=head") and notes == []

@@ -149,6 +149,8 @@ def _value(name: str, value: object, default: object) -> tuple[object, str | Non
         bad = [piece for piece in pieces(value) if not wanted.fullmatch(piece)]
         good = ",".join(piece for piece in pieces(value) if wanted.fullmatch(piece))
         return good, f"{name}: {_show(bad[0])} is not {what}: left out" if bad else None
+    if part == "layers" and (found := LAYERS.fullmatch(value)) and found[2] and int(found[1]) > int(found[2]):
+        return f"{found[2]}-{found[1]}", f"{name} {value} runs backwards: using {found[2]}-{found[1]}"
     if pattern is not None and value and not pattern.fullmatch(value):
         return default, f"{name} {_show(value)} cannot be read: using {_show(default)}"
     return value, None

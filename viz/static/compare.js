@@ -15,6 +15,7 @@ let running = false;
 let step = "replace";
 let clock = 0;
 let rescued = ""; // why the view of the link could not be shown
+const rescues = [["theme", "model", "prompt", "layer", "head"], ["theme"]]; // what is kept of it, in the order of trying
 
 const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
 
@@ -68,9 +69,10 @@ function receive(answer) {
   if (answer.kind === "error") {
     running = false;
     state = { ...(confirmed ?? state) };
-    if (!shown && !rescued) {
-      rescued = answer.sentence; // a link that cannot be opened: the nearest view is the default one
-      state = { theme: state.theme ?? "auto" };
+    if (!shown && rescues.length) {
+      rescued ||= answer.sentence; // a link that cannot be opened: the default comparison of its model and prompt, else of ours
+      const kept = rescues.shift();
+      state = Object.fromEntries(Object.entries(state).filter(([name]) => kept.includes(name)));
       return ask("look", "replace");
     }
     at("model").value = state.model || at("model").value;
