@@ -124,6 +124,8 @@ def test_recorded_runs_their_learning_rates_and_steps(page, address):
     page.wait_for_function("document.querySelector('#step-now').textContent !== '0'")
     page.locator("#play").click()
     there, said = page.url, page.locator("#step-said").text_content()
+    bars = page.locator(".js-plotly-plot .cbfill").evaluate_all("(all) => all.map((one) => one.style.fill)")
+    assert bars and all(fill.startswith('url("#') for fill in bars), "a gradient does not hang on an address that changes"
     b.visit(page, there)
     expect(page.locator("#step-said")).to_have_text(said)
     b.shot(page, "growth_recorded", full=True)

@@ -16,6 +16,7 @@ from growth_records import HEADS, LAYERS, SNAPSHOTS, STEPS, folder_of_records, m
 import app
 from model import load
 from model.errors import BlockscopeError
+from model.growth.quantities import QUANTITIES
 from viz.figures.growth import Level, Line, Panel, decades, panel, power, shade
 from viz.figures.growth_heads import heads, short
 from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
@@ -89,6 +90,7 @@ def test_nothing_that_is_sent_raises(growth, raw):
         isinstance(state, GrowthState)
         and 1 <= state.live_steps <= 5000
         and state.untrained in ("scale", "depth", "context", "width")
+        and state.quantity in QUANTITIES
     )
     answer = growth.look({"state": raw, "token": [], "have": 3, "opened": [HOSTILE, 3], "result": {"a": 1}})
     assert answer["kind"] == "view" and "Traceback" not in json.dumps(answer)
@@ -219,6 +221,7 @@ def test_a_map_names_its_cells_and_frames_the_chosen():
         and drawn.data[0].customdata[1][1] == 1025
     )
     assert len(drawn.layout.shapes) == 1 and "<img" not in drawn.data[1].hovertemplate
+    assert [short(x) for x in (4.3e37, 3.27e12, 2.5e9, 0.0)] == ["4.3e37", "3.3e12", "2.5G", "0"], "a cell is about 50 px wide"
     assert (
         over_heads(values[None], "max_logit").tolist() == [[13_855.0, np.inf]]
         and over_heads(values[None], "entropy")[0, 0] == 1
@@ -232,9 +235,11 @@ def test_arms_differ_by_what_was_chosen_or_are_refused():
     left, right, chosen = arms(GrowthState(b_fixes="qk-norm,qk-clip-20"))
     assert chosen == ["qk-clip-20", "qk-norm"] and left.recipe.seed == right.recipe.seed and right.recipe.qk_clip == 20
     assert arms(GrowthState(b_arch="tiny-gemma3", b_fixes=""))[2] == ["architecture"]
+    assert parse({"live_steps": "1,200"})[0].live_steps == 1200, "a comma that groups thousands"
     for state, words in (
         (GrowthState(b_fixes=""), "Nothing differs"), (GrowthState(live_lr="0"), "above 0, got '0'"),
-        (GrowthState(live_lr="-1"), "above 0"), (GrowthState(live_lr="x" * 90), "above 0"), (GrowthState(size="XXL"), "no size"),
+        (GrowthState(live_lr="-1"), "above 0"), (GrowthState(live_lr="0,1"), "got '0,1'"), (GrowthState(live_lr="0,001"), "above 0"),
+        (GrowthState(live_lr="x" * 90), "above 0"), (GrowthState(size="XXL"), "no size"),
         (GrowthState(b_arch="gpt2"), "no small architecture"), (GrowthState(b_fixes=HOSTILE), "there is no fix"),
     ):  # fmt: skip
         with pytest.raises(BlockscopeError, match=words):
@@ -376,6 +381,18 @@ def test_another_version_and_nonsense_are_sentences(growth, tmp_path):
 # ---- without training, checkpoints ----------------------------------------------------------------------------------
 
 
+def test_what_is_said_of_one_checkpoint_names_it(growth, monkeypatch):
+    long, short_one = (growth.jobs.surveyed("tiny", text)[0] for text in ("def f(x):", "def"))
+    found = {"tiny": (long, "the text is longer"), "gemma": (short_one, "")}
+    monkeypatch.setattr(growth.jobs, "surveyed", lambda name, text, report: found[name])
+    ask = {"job": "survey", "state": {"models": "tiny,gemma", "prompt": "x"}}
+    last = list(growth.measure(ask))[-1]
+    assert last["notes"] == ["tiny: the text is longer"] and last["about"] == "", "each map says its own number of tokens"
+    found["gemma"] = found["tiny"]
+    last = list(growth.measure(ask))[-1]
+    assert last["notes"] == ["the text is longer"] and last["about"].startswith("9 tokens")
+
+
 def test_checkpoints_over_a_text(growth):
     told = list(
         growth.measure(
@@ -394,6 +411,7 @@ def test_checkpoints_over_a_text(growth):
     lm, tokens = growth.shelf.model("tiny"), growth.shelf.model("tiny").encode("def f(x):")
     cap = lm.capture(tokens, taps=["blocks.*.attn.hook_logits"])
     causal = [t[0].tril().abs().max() for t in cap.values()]
+    assert last["about"].startswith("9 tokens"), "both read the same number of tokens"
     survey, _ = growth.jobs.surveyed("tiny", "def f(x):")
     np.testing.assert_allclose(survey.stages["masked"].max(-1), [float(x) for x in causal], rtol=1e-5)
     empty = list(growth.measure({"job": "survey", "state": {"prompt": "  "}}))

@@ -5,15 +5,18 @@ heads of their own (`at_layer`, `at_head`).
 """
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from urllib.parse import parse_qsl, quote, urlencode
 
+from model.growth.quantities import QUANTITIES
 from viz.state import CHOICES as SHARED_CHOICES
 from viz.state import DEFAULT_PROMPT, LONGEST_PROMPT
 
 MOST = 1_000_000
 CHOICES: dict[str, tuple[str, ...]] = {
+    "quantity": tuple(QUANTITIES),
     "untrained": ("scale", "depth", "context", "width"),
     "theme": SHARED_CHOICES["theme"],
 }
@@ -22,6 +25,7 @@ RANGES = {
     "live_steps": (1, 5000), "live_seed": (0, MOST),
 }  # fmt: skip
 LONGEST = {"models": 2000, "a_fixes": 400, "b_fixes": 400}
+GROUPED = re.compile(r"-?[1-9]\d{0,2}(,\d{3})+(\.\d*)?", re.ASCII)
 PROMPT_IN_LINK = 2000  # characters; a longer text is kept on the page and left out of the link
 
 
@@ -85,11 +89,14 @@ def parse(raw: object) -> tuple[GrowthState, list[str]]:
 
 
 def real(value: object) -> float:
-    """A typed number; NaN where it is none."""
+    """A typed number; NaN where it is none. A comma groups thousands: with 0,1 somebody means a tenth, and gets no 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | str) or (isinstance(value, str) and len(value) > 40):
         return math.nan
     try:
-        return float(value.replace(",", "").replace("−", "-") if isinstance(value, str) else value)
+        if isinstance(value, str):
+            value = value.replace("−", "-")
+            return float(value.replace(",", "") if GROUPED.fullmatch(value.strip()) else value)
+        return float(value)
     except (ValueError, OverflowError):
         return math.nan
 

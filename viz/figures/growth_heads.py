@@ -5,7 +5,7 @@ import numpy as np
 from viz.figures import colours
 from viz.figures.labels import escape
 from viz.picture import Picture
-from viz.theme import Theme, axis, figure
+from viz.theme import Theme, axis, figure, number
 
 WORDED = 12  # heads up to which a cell has room for its number
 ROW, MOST_ROWS = 26, 16  # px of a row with numbers, and up to how many rows have them
@@ -18,6 +18,8 @@ def short(value: float) -> str:
         return ""
     if np.isinf(value):
         return "inf" if value > 0 else "−inf"
+    if size >= 1e12:
+        return number(value)
     for unit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size >= unit:
             return f"{value / unit:.3g}{letter}"

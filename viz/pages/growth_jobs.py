@@ -99,11 +99,15 @@ class Jobs:
         steps = [(growth_survey.step_of(name), survey) for name, survey in found if self._is_step(name)]
         curve = growth_survey.growth([(step, s) for step, s in steps if step is not None], seen, theme)
         surveys = [survey for _, survey in found]
+        if len(set(lines)) > 1:
+            lines = [line and f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
+        about = [growth_survey.facts(survey) for survey in surveys]
         cards = [*([curve] if curve else []), *growth_survey.cards(surveys, seen, theme)]
         return {
             "cards": self._cards(cards), "table": growth_survey.table(surveys),
             "notes": notes + sorted(set(filter(None, lines))),
-            "about": growth_survey.facts(surveys[0]), "seen": seen, "names": names,
+            "about": about[0] if len(set(about)) == 1 else "",  # else each map says its own
+            "seen": seen, "names": names,
             "keys": [survey.name for survey in surveys[: growth_survey.MOST]],
         }  # fmt: skip
 

@@ -8,6 +8,7 @@ const CONFIG = {
   displayModeBar: matchMedia("(pointer: coarse)").matches ? false : "hover", // under a finger there is no hover: it would always stand there
   displaylogo: false,
   responsive: true,
+  _baseUrl: "", // else a colour bar's gradient is looked up in the address of its first drawing, which the page changes
   modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
   toImageButtonOptions: { format: "png", scale: 2, filename: "blockscope" },
 };

@@ -103,6 +103,7 @@ async function drawUntrained(answer) {
 function showFactor(index, moved) {
   const s = scale.factors[index];
   at("factor").value = String(index);
+  at("factor").setAttribute("aria-valuetext", "s = " + s);
   at("factor-now").textContent = s.toLocaleString("en-US");
   at("factor-said").textContent = scale.told[index].join(" · ");
   for (const gd of document.querySelectorAll("#cards-untrained .gd")) {
@@ -117,7 +118,7 @@ async function drawSurvey(answer) {
   at("survey-table").hidden = false;
   keys(at("survey-keys"), answer.keys);
   at("survey-table").replaceChildren(table(answer.table));
-  at("survey-said").textContent = [answer.about, ...answer.notes].join(" · ");
+  at("survey-said").textContent = [answer.about, ...answer.notes].filter(Boolean).join(" · ");
 }
 
 async function readRecord(file) {
