@@ -36,11 +36,15 @@ def bound_caption(learned: Sequence[Record], fixed: Record) -> str:
     """`learned`: runs whose QK-norm has a learned gain; `fixed`: one whose gain stays 1."""
     limit = float(fixed.bound[-1].max())
     last = [float(np.fmax.reduce(r.bound[-1])) for r in learned]
-    nearest = [float(np.fmax.reduce((r.worst("max_logit") / r.bound).ravel())) for r in learned]
+    shares = [np.fmax.reduce(r.worst("max_logit") / r.bound, axis=1) for r in learned]  # of its own layer's limit
+    steps = sorted({int(r.step[np.nanargmax(share)]) for r, share in zip(learned, shares, strict=True)})
+    ends, nearest = [float(share[-1]) for share in shares], [float(np.nanmax(share)) for share in shares]
+    met = f"step{'s' if len(steps) > 1 else ''} {', '.join(f'{step:,}' for step in steps)}"
     return (
         f"With gains fixed at 1 no logit can exceed sqrt(head width) = {limit:g}; the largest seen is {peak(fixed):.2f}. "
         f"Learned gains move that limit, max|g_q| max|g_k| sqrt(head width): at the end it is {span(last, '.0f')} in the "
-        f"highest layer. The largest logit came to {span(nearest, '.2f')} of it."
+        f"highest layer. A layer's largest logit came to {span(nearest, '.2f')} of its layer's limit, at {met}, and is at "
+        f"{span(ends, '.2f')} at the end."
     )
 
 

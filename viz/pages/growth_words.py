@@ -104,7 +104,8 @@ def bound(record: Record) -> str:
     now = float(np.nanmax(record.bound[-1])) if known[-1].any() else math.nan
     learned = float(np.nanmax(record.bound)) > float(np.nanmin(record.bound)) * 1.001
     why = "the gains are learned, so the limit moves" if learned else "its gains do not move"
-    share = f"largest observed share of it {float(np.nanmax(ratio)):.2f}"
+    met = np.unravel_index(np.argmax(np.nan_to_num(ratio, nan=-1.0)), ratio.shape)
+    share = f"largest observed share of it {float(ratio[met]):.2f}, at step {int(record.step[met[0]]):,}"
     return (
         f"dashed: what QK-norm allows, max|g_q| · max|g_k| · √head_dim; {why} ({number(now)} in the worst layer at the end, "
         f"{share})"
