@@ -45,7 +45,7 @@ class Recipe:
                 raise BlockscopeError(f"{name} must be a whole number from {least} to {most:,}, got {value!r}")
         if not _number(self.lr) or not 0 < self.lr < math.inf:
             raise BlockscopeError(
-                f"the learning rate must be a number above 0, got {self.lr!r}: 0.1 shows growth, 0.003 learns"
+                f"the learning rate must be a number above 0, got {self.lr!r}: 0.1 shows growth, 0.003 learns well"
             )
         for name in ("clip", "qk_clip", "init"):
             value = getattr(self, name)

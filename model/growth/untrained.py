@@ -74,7 +74,7 @@ STACKS = {
 def depth_sweep(layers: int = 48, context: int = 64, seed: int = 0) -> Walk[Sweep]:
     """Stacks of `layers` random blocks of width 64, with and without pre-norm and QK-norm: one Row each, by layer."""
     _whole("layers", layers, 1, 256)
-    label = f"{RANDOM}: {layers} blocks of width 64, 4 heads, one row per kind of stack, read along the layers."
+    label = f"{RANDOM}: {layers} blocks of width 64, 4 heads, one line per kind of stack, read along the layers."
     passes = []
     for kind, stack in STACKS.items():
         for arm, qk_norm in ARMS.items():

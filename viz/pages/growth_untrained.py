@@ -72,8 +72,9 @@ def depth_cards(sweep: Sweep, theme: Theme) -> list[Card]:
         key = "; ".join(
             f"{kind} {word}" for kind, word in zip(kinds, ("solid", "dashed", "dotted", "dash-dotted"), strict=False)
         )
+        colours = f"first colour {ARMS[0]}, second {ARMS[1]}"
         figure = panel(drawn, theme, revision=f"depth:{name}", height=300)
-        cards.append(card(f"untrained-{name}", title, f"{words}; {key}", figure))
+        cards.append(card(f"untrained-{name}", title, f"{words}; {colours}; {key}", figure))
     lost = [f"the axis ends at 10⁶; {'; '.join(end for end in ends if end)}"]
     return [
         Card(cards[0].id, cards[0].title, " · ".join([cards[0].caption, *lost]), cards[0].figure, None, cards[0].height),
