@@ -96,8 +96,13 @@ def choose_a_head(page) -> None:
     b.after(page, lambda: page.mouse.click(*at))
     assert "at_layer=2" in page.url and "at_head=1" in page.url
     expect(page.locator('[data-card="growth-pattern-1"] .caption')).to_contain_text("layer 2 head 1 (chosen)")
+    assert page.locator("#cell").input_value() == "2049"
     b.after(page, lambda: page.locator("#worst").click())
-    assert "at_layer" not in page.url
+    assert "at_layer" not in page.url and page.locator("#cell").input_value() == "-1"
+    page.locator("#cell").focus()
+    b.after(page, lambda: page.keyboard.press("ArrowDown"))  # without a mouse
+    assert "at_layer=0" in page.url and "at_head=0" in page.url
+    b.after(page, lambda: page.locator("#cell").select_option("-1"))
 
 
 def test_recorded_runs_their_learning_rates_and_steps(page, address):

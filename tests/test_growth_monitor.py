@@ -21,6 +21,7 @@ from model.errors import BlockscopeError
 from model.growth import Heads, LogitMonitor, interface, monitor
 from model.growth.measure import QUANTITIES, measure, probe
 from model.growth.record import Record
+from model.growth.show import heading
 from model.masks import Causal, Chunked, Sliding
 
 IDS = prompt()
@@ -471,8 +472,12 @@ def test_the_record_and_the_table_hold_every_layer_and_head(tmp_path):
     assert kept.step.tolist() == [0, 2, 4] and set(kept.values) == set(QUANTITIES)
     assert all(np.array_equal(kept.values[name], values[name]) for name in QUANTITIES)
     assert kept.meta["layers"] == [f"model.layers.{i}.self_attn" for i in range(3)] and kept.meta["group"] == "monitor"
-    assert kept.name == "my run" and kept.meta["ended"] == "stopped at step 5" and np.isnan(kept.bound).all()
-    assert kept.train_loss.tolist() == losses[::2]
+    assert kept.name == "my run" and kept.meta["ended"] == "finished" and np.isnan(kept.bound).all()
+    assert kept.train_loss.tolist() == losses[::2] and "no validation loss" in heading(kept)
+    with pytest.raises(RuntimeError), LogitMonitor(model, record=out["record"]) as seen:
+        train(model, 2, watch=seen)
+        raise RuntimeError("out of memory")
+    assert Record.read(out["record"]).meta["ended"] == "stopped at step 2"
     rows = list(csv.DictReader(out["csv"].open()))
     assert len(rows) == 3 * 3 * HEADS
     assert float(rows[-1]["max_logit"]) == pytest.approx(float(values["max_logit"][2, 2, -1]), rel=1e-5)

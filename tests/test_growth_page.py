@@ -4,6 +4,8 @@ import base64
 import json
 import threading
 import time
+from dataclasses import replace
+from types import SimpleNamespace
 
 import browser as b
 import numpy as np
@@ -20,7 +22,7 @@ from model.growth.quantities import QUANTITIES
 from viz.figures.growth import Level, Line, Panel, decades, panel, power, shade
 from viz.figures.growth_heads import heads, short
 from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
-from viz.pages import growth_live
+from viz.pages import growth_frames, growth_live
 from viz.pages.growth import Growth
 from viz.pages.growth_line import Line as Waiting
 from viz.pages.growth_live import Live, arms
@@ -470,3 +472,16 @@ def test_the_route_and_the_named_endpoints(tmp_path):
         with pytest.raises(AppError, match="above 0"):
             client.predict(lr=0, api_name="/growth_train")
         assert client.predict(model="tiny", prompt="abc", api_name="/growth_survey")["tokens"] == [1, 3]
+
+
+def test_an_arm_that_ended_earlier_stays_at_its_last_step_while_the_other_goes_on():
+    whole = made_up()
+    short = replace(
+        whole, step=whole.step[:2], train_loss=whole.train_loss[:2], validation_loss=whole.validation_loss[:2],
+        values={name: value[:2] for name, value in whole.values.items()}, bound=whole.bound[:2],
+        snapshot_step=whole.snapshot_step[:1], patterns=whole.patterns[:1],
+    )  # fmt: skip
+    both = SimpleNamespace(shown=lambda: [SimpleNamespace(record=record) for record in (short, whole)])
+    assert growth_frames.steps_of(both) == whole.snapshot_step.tolist()
+    assert [growth_frames._last_at(short.snapshot_step, step) for step in whole.snapshot_step] == [0] * len(whole.snapshot_step)
+    assert [growth_frames._last_at(np.array([4, 8]), step) for step in (0, 4, 7, 8, 90)] == [0, 0, 0, 1, 1]

@@ -72,6 +72,8 @@ def _walked(root: Path) -> Iterator[Path]:
         inside = {name for name in files if (here / name).resolve().is_relative_to(real)}
         if not _outside(files, inside):
             yield from _models(here, inside)
+        else:  # a whole GGUF file is read alone, whatever lies beside it
+            yield from (here / name for name in sorted(inside) if name.endswith(".gguf") and not PART.fullmatch(name))
 
 
 def _outside(files: Iterable[str], inside: set[str]) -> bool:

@@ -97,6 +97,8 @@ def parse_json(data: bytes, where: str, remedy: str = "download it again") -> di
     def constant(name: str) -> None:
         raise BlockscopeError(f"{where} holds {name}, which is not JSON; write a number or null")
 
+    if data.startswith(b"version https://git-lfs"):
+        raise BlockscopeError(f"{where} is a Git LFS pointer, not the file itself; run `git lfs pull` in the folder")
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except BlockscopeError:

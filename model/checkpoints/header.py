@@ -22,7 +22,10 @@ BITS = {  # of one element
 DISGUISES = (  # how other files begin that turn up under this name
     (b"version https://git-lfs", "is a Git LFS pointer, not the weights; run `git lfs pull` in the folder"),
     (b"PK\x03\x04", "is a PyTorch pickle archive, which can run code; convert it to safetensors first"),
-    (b"\x80\x02", "is a pickle, which can run code; convert it to safetensors first"),
+    *(
+        (b"\x80" + bytes([protocol]), "is a pickle, which can run code; convert it to safetensors first")
+        for protocol in (2, 3, 4, 5)
+    ),
     (b"GGUF", "is a GGUF file, not safetensors; download the safetensors version of the model"),
     (b"<", "is a web page, not weights; download the file again"),
     (b"{", "is a JSON text, not weights; download the file again"),
@@ -106,7 +109,7 @@ def _entry(key: str, value: object, fail) -> Entry:
         ):
             pass
         case _:
-            raise fail(f"describes {shown(key)} as {shown(value)}; expected dtype, shape, data_offsets: it is damaged")
+            raise fail(f"describes {shown(key)} as {shown(value)}; expected dtype, shape, data_offsets: download the file again")
     if dtype not in BITS:
         raise fail(f"stores {shown(key)} as {shown(dtype)}, a number format that is not known here")
     needed = math.prod(shape) * BITS[dtype]  # Python's integers do not overflow

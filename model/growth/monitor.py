@@ -55,6 +55,7 @@ class LogitMonitor:
         self.steps: list[int] = []
         self.measured: list[dict[str, dict[str, np.ndarray]]] = []  # per probe: layer name -> quantity -> [head]
         self.losses: dict[int, float] = {}
+        self.finished = False  # whether the `with` block came to its end
         self.biased: set[str] = set()
         self.seconds, self._pass, self._at, self._now = 0.0, 0, 0, None
         self._began = self._saved = time.perf_counter()
@@ -76,6 +77,7 @@ class LogitMonitor:
         return self
 
     def __exit__(self, *error: Any) -> None:
+        self.finished = error[0] is None
         self.close()
 
     def close(self) -> None:
@@ -123,7 +125,7 @@ class LogitMonitor:
         meta = {
             "name": self.name, "arm": "measured", "group": "monitor",
             "label": self.label or f"{self.name}, measured every {self.every} steps while it trained elsewhere",
-            "ended": f"stopped at step {self.step}", "layers": self.names, "every": self.every,
+            "ended": "finished" if self.finished else f"stopped at step {self.step}", "layers": self.names, "every": self.every,
             "parameters": sum(p.numel() for p in self.inner.parameters()), "seconds": time.perf_counter() - self._began,
             "torch": torch.__version__, "python": platform.python_version(), "threads": torch.get_num_threads(),
         }  # fmt: skip

@@ -7,7 +7,6 @@ from model.growth.recipe import Recipe
 from model.lm import Decoder
 from model.presets.llama import llama
 
-
 VALIDATED = 4096  # bytes of held-out text, whatever the context: a fraction of a second a time
 
 

@@ -55,7 +55,14 @@ def ratios(folder: str, length: int, rounds: int) -> dict:
 
     def look(tokens: list[int], name: str) -> None:
         change = ",".join(f"{part}={value}" for part, value in PARTS[name].items())
-        state = {"model": "m", "prompt": " ".join(map(str, tokens)), "quick": "own", "b_change": change, "b_layers": str(last), "layer": last}
+        state = {
+            "model": "m",
+            "prompt": " ".join(map(str, tokens)),
+            "quick": "own",
+            "b_change": change,
+            "b_layers": str(last),
+            "layer": last,
+        }
         answer = next(a for a in compare.run({"token": 1, "state": state}) if a["kind"] != "progress")
         assert answer["kind"] == "view", answer
 
@@ -83,7 +90,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(json.dumps({name: round(value, 4) for name, value in ratios(args.folder, args.tokens, args.rounds).items()}, indent=1))
+    print(
+        json.dumps({name: round(value, 4) for name, value in ratios(args.folder, args.tokens, args.rounds).items()}, indent=1)
+    )
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import math
 import numpy as np
 
 from model.growth.quantities import QUANTITIES
-from model.growth.record import Record
 from viz.figures import colours, labels
 from viz.figures.growth_heads import heads, short
 from viz.figures.heat import matrix
@@ -20,11 +19,13 @@ MOST_FRAMES = 400  # snapshots of the step slider
 
 
 def steps_of(s: Sight) -> list[int]:
-    """The steps of the slider: the stored snapshots, or the probes where no patterns are stored."""
+    """The steps of the slider: the snapshots that any arm stored, or the probes where no patterns are stored.
+
+    An arm that has none at a step, because it ended earlier, say, stays at its last one before.
+    """
     shown = s.shown()
-    stored = [set(side.record.snapshot_step.tolist()) for side in shown if side.record.patterns is not None]
-    steps = set.intersection(*stored) if stored else set.intersection(*(set(side.record.step.tolist()) for side in shown))
-    return sorted(steps)[:MOST_FRAMES]
+    stored = [side.record.snapshot_step.tolist() for side in shown if side.record.patterns is not None]
+    return sorted(set().union(*(stored or [side.record.step.tolist() for side in shown])))[:MOST_FRAMES]
 
 
 def chosen_head(s: Sight, side: Side) -> tuple[int, int]:
@@ -35,9 +36,9 @@ def chosen_head(s: Sight, side: Side) -> tuple[int, int]:
     return worst_head(side.record)
 
 
-def _probe_at(record: Record, step: int) -> int:
-    """The last probe at or before a step."""
-    return int(np.searchsorted(record.step, step, side="right")) - 1
+def _last_at(steps: np.ndarray, step: int) -> int:
+    """Which of these is the last at or before a step; the first where all are later."""
+    return max(0, int(np.searchsorted(steps, step, side="right")) - 1)
 
 
 def head_map(s: Sight) -> tuple[Card, dict]:
@@ -45,7 +46,7 @@ def head_map(s: Sight) -> tuple[Card, dict]:
     shown = [side for side in s.shown() if s.quantity in side.record.values]
     steps, share = steps_of(s), s.quantity in SHARES
     values = [side.record.values[s.quantity] for side in shown]
-    at = [[_probe_at(side.record, step) for step in steps] for side in shown]
+    at = [[_last_at(side.record.step, step) for step in steps] for side in shown]
     every = np.concatenate([v[p].ravel() for v, p in zip(values, at, strict=True)])
     picked = [chosen_head(s, side) for side in shown]
     figure = heads(
@@ -90,7 +91,7 @@ def patterns(s: Sight) -> tuple[list[Card], dict]:
             cards.append(Card(f"{s.place}-pattern-{side.side}", title, "this run stored no attention patterns"))
             frames.append(None)
             continue
-        where = [record.snapshot_step.tolist().index(step) for step in steps]
+        where = [_last_at(record.snapshot_step, step) for step in steps]
         stack = record.patterns[where, layer, head]
         pieces = [_piece(int(t)) for t in record.snapshot_tokens]
         axis = labels.token_axis("key", pieces, most=labels.TICKS_ACROSS)
@@ -101,8 +102,10 @@ def patterns(s: Sight) -> tuple[list[Card], dict]:
             values, rows, axis, colours.probability(s.theme), s.theme, revision=f"{s.key}:pattern{side.side}:{len(pieces)}",
             unit="weight", masked=future, inset=True, height=380,
         )  # fmt: skip
-        chosen = "chosen" if s.head >= 0 else "the largest logit of this run at its end"
-        words = f"layer {layer} head {head} ({chosen}), stored to 1/255, colours from 0 to 1"
+        chosen = "chosen" if s.head >= 0 else f"the largest logit of this run at step {record.step[-1]:,}"
+        last = int(record.snapshot_step[-1])
+        ended = f"; its last pattern is of step {last:,}" if last < steps[-1] else ""
+        words = f"layer {layer} head {head} ({chosen}), stored to 1/255, colours from 0 to 1{ended}"
         cards.append(card(f"{s.place}-pattern-{side.side}", title, words, drawn))
         frames.append({"n": len(pieces), "data": base64.b64encode(np.ascontiguousarray(stack).tobytes()).decode()})
     return cards, {"patterns": frames}

@@ -40,7 +40,18 @@ export async function drawRecorded(sections, now) {
   if ("patterns" in sections) jobs.push(cards("cards-patterns", sections.patterns.cards));
   if ("heads" in sections || "patterns" in sections) jobs.push(stepper.load(told.heads.frames, told.patterns.frames).catch((error) => notice(error.message, true)));
   await Promise.all(jobs);
+  drawCells(now);
   if (jobs.length) stepper.show(stepper.find(Number(now.run_step ?? -1)));
+}
+
+/** Every head by its layer, for those who do not click on the map. */
+function drawCells(now) {
+  const rows = stepper.heads?.heads[0]?.z[0] ?? [];
+  const cells = rows.flatMap((row, layer) => row.map((_, head) => new Option(`layer ${layer} head ${head}`, String(layer * 1024 + head))));
+  at("cell").replaceChildren(new Option("worst of each run", "-1"), ...cells);
+  const chosen = Number(now.at_head) < 0 ? -1 : Number(now.at_layer) * 1024 + Number(now.at_head);
+  at("cell").value = String(chosen);
+  if (at("cell").selectedIndex < 0) at("cell").value = "-1";
 }
 
 function drawKeys(choice, drawn) {
@@ -104,5 +115,6 @@ export function wireRecorded() {
   at("seed").addEventListener("change", (event) => change({ run_seed: event.target.value }));
   at("details").addEventListener("change", (event) => change({ details: Number(event.target.checked) }, "replace"));
   at("quantity").addEventListener("change", (event) => change({ quantity: event.target.value }, "replace"));
+  at("cell").addEventListener("change", (event) => (event.target.value === "-1" ? change({ at_layer: -1, at_head: -1 }) : pickCell("cell", Number(event.target.value))));
   at("worst").addEventListener("click", () => change({ at_layer: -1, at_head: -1 }));
 }

@@ -75,6 +75,8 @@ class _Walk:
         return BlockscopeError(f"{self.name} {sentence}")
 
     def header(self) -> Header:
+        if self.data[:23] == b"version https://git-lfs":
+            raise self.fail("is a Git LFS pointer, not the weights; run `git lfs pull` in the folder")
         if self.take(4) != MAGIC:
             raise self.fail(f"is not a GGUF file: it does not begin with GGUF; {AGAIN}")
         version = self.number("<I")
