@@ -72,6 +72,8 @@ def head_map(s: Sight) -> tuple[Card, dict]:
 def _most(values: np.ndarray, quantity: str) -> str:
     """The extreme of a map in words: "13,855 in layer 2 head 1"."""
     sign = 1.0 if quantity == "entropy" else -1.0
+    if (values == values.flat[0]).all():  # no logit overflowed, say: no head is worse than another
+        return f"{number(float(values.flat[0]))} in every head"
     flat = np.where(np.isnan(values), np.inf, sign * values)
     layer, head = (int(i) for i in np.unravel_index(np.argmin(flat), values.shape))
     return f"{number(float(values[layer, head]))} in layer {layer} head {head}"

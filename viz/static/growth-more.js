@@ -88,6 +88,7 @@ export function hearJobs(answer) {
 
 async function drawUntrained(answer) {
   at("untrained-label").textContent = answer.label;
+  for (const id of ["cards-untrained", "untrained-label", "factor-said"]) at(id).hidden = false;
   const mine = asked;
   await showCards(at("cards-untrained"), answer.cards, { onPick: () => {}, current: () => asked === mine });
   scale = answer.factors ? answer : null;
@@ -148,6 +149,8 @@ export function wireMore() {
   stepper = new Stepper("opened", document.querySelector('[data-stepper="opened"]'));
   at("untrained").addEventListener("change", (event) => {
     change({ untrained: event.target.value }, "replace");
+    // what was measured belongs to another choice
+    for (const id of ["cards-untrained", "untrained-label", "factor-said", "factor-box"]) at(id).hidden = true;
     measure("untrained");
   });
   at("untrained-go").addEventListener("click", () => measure("untrained"));
