@@ -44,7 +44,7 @@ def file(settings=(), tensors=ONE, body=bytes(32), version=3, counts=None) -> by
 LLAMA = setting("general.architecture", STRING, text("llama"))
 DAMAGED = {
     "empty": (b"", "too short"),
-    "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "does not begin with GGUF"),
+    "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "run `git lfs pull`"),
     "another file": (b"GGML" + bytes(100), "does not begin with GGUF"),
     "version 1": (file(version=1), "GGUF version 1"),
     "version 99": (file(version=99), "GGUF version 99"),
@@ -101,19 +101,28 @@ def model():
 
 
 HOSTILE = {
-    "10^9 layers": (lambda w: w.add_uint32("llama.block_count", 10**9), "num_hidden_layers is 1000000000"),
+    "10^9 layers": (lambda w: w.add_uint32("llama.block_count", 10**9), "num_hidden_layers (llama.block_count) is 1000000000"),
     "1000 layers": (lambda w: w.add_uint32("llama.block_count", 1000), "asks for 1,000 layers"),
-    "no heads": (lambda w: w.add_uint32("llama.attention.head_count", 0), "num_attention_heads is 0"),
-    "heads that are text": (lambda w: w.add_string("llama.attention.head_count", "6"), "num_attention_heads is '6'"),
+    "no heads": (
+        lambda w: w.add_uint32("llama.attention.head_count", 0),
+        "num_attention_heads (llama.attention.head_count) is 0",
+    ),
+    "heads that are text": (
+        lambda w: w.add_string("llama.attention.head_count", "6"),
+        "num_attention_heads (llama.attention.head_count) is '6'",
+    ),
     "another number of heads in each layer": (lambda w: w.add_array("llama.attention.head_count", [6, 5, 6]), "is [6, 5, 6]"),
-    "10^9 experts": (lambda w: w.add_uint32("llama.expert_count", 10**9), "num_experts is 1000000000"),
+    "10^9 experts": (lambda w: w.add_uint32("llama.expert_count", 10**9), "num_experts (llama.expert_count) is 1000000000"),
     "16384 experts": (
         lambda w: [w.add_uint32("llama.expert_count", 16384), w.add_uint32("llama.expert_used_count", 2)],
         "lacks",
     ),
-    "NaN for eps": (lambda w: w.add_float32("llama.attention.layer_norm_rms_epsilon", float("nan")), "rms_norm_eps is nan"),
+    "NaN for eps": (
+        lambda w: w.add_float32("llama.attention.layer_norm_rms_epsilon", float("nan")),
+        "layer_norm_rms_epsilon) is nan",
+    ),
     "a base of 0": (lambda w: w.add_float32("llama.rope.freq_base", 0.0), "rope_theta is 0"),
-    "width of a half": (lambda w: w.add_float32("llama.embedding_length", 0.5), "hidden_size is 0.5"),
+    "width of a half": (lambda w: w.add_float32("llama.embedding_length", 0.5), "hidden_size (llama.embedding_length) is 0.5"),
 }
 
 

@@ -139,6 +139,10 @@ class Fields:
         self.notes: list[str] = []
 
     def fail(self, sentence: str) -> BlockscopeError:
+        """An error that begins with a field's name, and says beside it what its file calls it."""
+        name, _, rest = sentence.partition(" ")
+        if (origin := self.origins.get(name, name)) != name:
+            sentence = f"{name} ({origin}) {rest}"
         return BlockscopeError(f"{self.where}: {sentence}")
 
     def note(self, sentence: str) -> None:
