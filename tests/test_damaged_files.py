@@ -60,7 +60,7 @@ DAMAGED = {
     "gap": (container({"a": entry([1], 0, 4), "b": entry([1], 8, 12)}, b"\0" * 12), "leaves a gap"),
     "metadata only": (container({"__metadata__": {"format": "pt"}}), "no tensors"),
     "unknown number format": (container({"w": entry([2], 0, 8, "F99")}, b"\0" * 8), "F99"),
-    "a pickle": (pickle.dumps({"w": 1}, protocol=2), "pickle"),
+    **{f"a pickle, protocol {n}": (pickle.dumps({"w": 1}, protocol=n), "is a pickle") for n in (2, 3, 4, 5)},
     "a torch archive": (b"PK\x03\x04" + b"\0" * 40, "pickle"),
     "a GGUF file": (b"GGUF\x03\0\0\0" + b"\0" * 40, "GGUF"),
     "a web page": (b"<!DOCTYPE html><html>not found</html>", "web page"),

@@ -24,7 +24,11 @@ def test_no_folder_no_config_no_weights(tmp_path, state):
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK\x03\x04")
     assert "pickles" in refusal(tmp_path) and "pytorch_model.bin" in refusal(tmp_path)
     save_file(state, tmp_path / "weights.safetensors")
-    assert "weights.safetensors" in refusal(tmp_path)
+    assert refusal(tmp_path).endswith("has weights.safetensors but no model.safetensors; name the file itself to open it")
+    save_file(state, tmp_path / "later.safetensors")
+    assert "name one of them" in refusal(tmp_path)
+    save_file(state, tmp_path / "part-1-of-2.safetensors")
+    assert "no model.safetensors.index.json that says what they hold; download it too" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -38,6 +42,7 @@ def test_no_folder_no_config_no_weights(tmp_path, state):
         (b"\xff\xfe\x00", "not JSON text"),
         (b"[" * 200_000, "JSON"),
         (b'{"model_type": "llama", "model_type": "qwen3"}', "twice"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 769\n", "Git LFS pointer"),
         (b'{"vocab_size": ' + b"9" * 5000 + b"}", "too long"),
     ],
 )

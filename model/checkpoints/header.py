@@ -109,7 +109,9 @@ def _entry(key: str, value: object, fail) -> Entry:
         ):
             pass
         case _:
-            raise fail(f"describes {shown(key)} as {shown(value)}; expected dtype, shape, data_offsets: download the file again")
+            raise fail(
+                f"describes {shown(key)} as {shown(value)}; expected dtype, shape, data_offsets: download the file again"
+            )
     if dtype not in BITS:
         raise fail(f"stores {shown(key)} as {shown(dtype)}, a number format that is not known here")
     needed = math.prod(shape) * BITS[dtype]  # Python's integers do not overflow

@@ -35,8 +35,10 @@ def tensors_of(file: Path) -> dict[str, Source]:
 
 def _no_weights(path: Path, name: str, present: list[str]) -> str:
     if present:
-        cure = "name the file itself to open it" if len(present) == 1 else f"name one of them to open it, or download {INDEX}"
-        return f"{name} has {listed(present)} but no {WEIGHTS}; {cure}"
+        if any("-of-" in file for file in present):
+            return f"{name} has {listed(present)} but no {INDEX} that says what they hold; download it too"
+        which = "the file itself" if len(present) == 1 else "one of them"
+        return f"{name} has {listed(present)} but no {WEIGHTS}; name {which} to open it"
     if pickles := [p.name for pattern in PICKLES for p in sorted(path.glob(pattern))]:
         return (
             f"{name} has its weights as {listed(pickles)}: pickles, which can run code and are not opened; "
