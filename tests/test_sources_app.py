@@ -74,6 +74,15 @@ def test_every_checkpoint_below_the_folder_has_a_name_and_links_that_leave_it_ha
     assert set(Library([inside / "a", inside / "a"]).names()) == {"a", "a′"}
 
 
+def test_a_link_that_leaves_the_folder_does_not_hide_the_gguf_files_beside_it(shelves, tmp_path):
+    inside, _ = shelves
+    shutil.copy(inside / "small.gguf", tmp_path / "here.gguf")
+    shutil.copy(inside / "small.gguf", tmp_path / "part-00001-of-00002.gguf")
+    (tmp_path / "part-00002-of-00002.gguf").symlink_to(inside / "small.gguf")
+    (tmp_path / "there.gguf").symlink_to(inside / "small.gguf")
+    assert list(Library([tmp_path]).names()) == ["here.gguf"]
+
+
 def outsiders(shelves) -> list[str]:
     inside, outside = shelves
     secret = str(outside / "secret")
