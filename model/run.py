@@ -115,7 +115,10 @@ class LM(Text):
         return self.stages.run(stage, x, place, block)
 
     def walk(
-        self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None,
+        self,
+        tokens: Sequence[int] | Tensor,
+        requests: Iterable[Request],
+        checking: int | None = None,
         pulse: Callable[[], None] | None = None,
     ) -> Iterator[Progress]:
         """Answer requests, a layer at a time: yields Progress, returns the Views; closing the generator stops the run.
