@@ -132,6 +132,8 @@ def test_what_does_not_fit_is_refused(tmp_path, model):
         open_checkpoint(write_meta(tmp_path / "d", model, multiple_of=100))
     with pytest.raises(BlockscopeError, match=r"f/params\.json: num_hidden_layers \(n_layers\) is 1000000000; expected"):
         open_checkpoint(write_meta(tmp_path / "f", model, n_layers=10**9))
+    with pytest.raises(BlockscopeError, match=r"hidden_size \(dim\) is 'x'; expected"):
+        open_checkpoint(write_meta(tmp_path / "g", model, dim="x", multiple_of=32))
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "params.json").write_text(json.dumps(PARAMS))
     with pytest.raises(BlockscopeError, match="no weights"):

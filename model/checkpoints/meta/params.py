@@ -62,7 +62,8 @@ def _width(params: Fields, put, found: int) -> None:
     if params.raw("multiple_of") is None:
         put("intermediate_size", found, "the rows of feed_forward.w1")
         return
-    width = int(2 * (4 * size(Fields({"hidden_size": params.raw("dim")}, params.where), "hidden_size")) / 3)
+    dim = size(Fields({"hidden_size": params.raw("dim")}, params.where, {"hidden_size": "dim"}), "hidden_size")
+    width = int(2 * (4 * dim) / 3)
     if params.raw("ffn_dim_multiplier") is not None:
         width = int(params.number("ffn_dim_multiplier") * width)
     multiple = params.whole("multiple_of", 1 << 20)
