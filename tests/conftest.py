@@ -2,8 +2,10 @@
 
 import os
 
+import browser as b
 import pytest
 import torch
+from playwright.sync_api import sync_playwright
 
 from model.attention import Attention
 from model.block import PreNorm
@@ -86,3 +88,15 @@ def pytest_runtest_makereport(item, call):
     if report.skipped and needed and os.environ.get("BLOCKSCOPE_NO_SKIP"):
         report.outcome = "failed"
         report.longrepr = f"must not be skipped here: {report.longrepr[2]}"
+
+
+@pytest.fixture(scope="module")
+def chrome():
+    """A headless Chromium for one file of tests; without one they say that they were skipped, and CI fails."""
+    path = b.chromium()
+    if path is None:
+        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
+        yield browser
+        browser.close()

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import browser as b
 import numpy as np
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import app
 import model
@@ -24,17 +24,6 @@ VIEWPORTS = [(1280, 720), (1920, 1080), (390, 844)]
 def address():
     with b.serving(app.build(MODELS, max_tokens=300)) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def chrome():
-    path = b.chromium()
-    if path is None:
-        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 import browser as b
 import pytest
 from configs import values
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import app
 from model import count
@@ -26,17 +26,6 @@ DONE = """(before) => {
 def address():
     with b.serving(app.build({"mine": "tiny-qwen3"})) as address:
         yield f"{address}/anatomy/"
-
-
-@pytest.fixture(scope="module")
-def chrome():
-    path = b.chromium()
-    if path is None:
-        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

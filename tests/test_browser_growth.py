@@ -4,7 +4,7 @@ import browser as b
 import numpy as np
 import pytest
 from growth_records import folder_of_records, small_corpus
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import app
 from viz.pages import growth as page_module
@@ -32,17 +32,6 @@ def address(tmp_path_factory):
         yield address
     patched.undo()
     growth_live.corpus.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def chrome():
-    path = b.chromium()
-    if path is None:
-        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

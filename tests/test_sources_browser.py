@@ -4,22 +4,11 @@ import shutil
 
 import browser as b
 import pytest
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import app
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def chrome():
-    path = b.chromium()
-    if path is None:
-        pytest.skip("no Chromium: name one in BLOCKSCOPE_CHROMIUM, or install Debian's chromium")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
-        yield browser
-        browser.close()
 
 
 def test_a_name_is_typed_in_place_of_the_list(chrome, tmp_path, monkeypatch):
