@@ -14,7 +14,7 @@ from model import load
 from model.view import Request
 
 pytestmark = pytest.mark.browser
-chrome, shared, page = test_browser.chrome, test_browser.shared, test_browser.page  # the same fixtures, for this file's app
+shared, page = test_browser.shared, test_browser.page  # the same fixtures, for this file's app
 SHIPPED = "assets/checkpoints/code-qknorm-off"
 
 
