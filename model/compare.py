@@ -12,7 +12,7 @@ from model.lockstep import Running, Side
 from model.outcome import Losses, Outcome, losses, outcome
 from model.place import Place
 from model.reduce import Reduction
-from model.run import Progress
+from model.stages import Progress
 from model.taps import Tap
 from model.view import Request
 

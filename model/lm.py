@@ -54,6 +54,11 @@ class Decoder(nn.Module):
         def build(self) -> "Decoder":
             return Decoder(self)
 
+        def build_empty(self) -> "Decoder":
+            """The modules alone, on the meta device: shapes, but no memory for weights."""
+            with torch.device("meta"):
+                return self.build()
+
     def __init__(self, config: Config):
         super().__init__()
         self.config, c = config, config

@@ -16,7 +16,8 @@ from model.difference import KEPT_BYTES, Cell, Fold, Kept, alone
 from model.errors import BlockscopeError, UnknownTap
 from model.interventions import Edit, editor, editors
 from model.place import Place
-from model.run import LM, Progress
+from model.run import LM
+from model.stages import Progress
 from model.taps import Recorder, Tap, Tile, recording
 from model.view import Request
 

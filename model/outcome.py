@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from model.run import LM, Progress
+from model.run import LM
+from model.stages import Progress
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -10,42 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from model.asked import Asked
 from model.cost import Cost, amount, cost, tap_sizes
 from model.counting import count_config
 from model.errors import BlockscopeError, TooLarge
 from model.identities import Checking, Identity, check
-from model.kept import ByteLRU
 from model.lm import Decoder
 from model.place import KVCache, Place
 from model.presets import PRESETS
-from model.reduce import reduction
-from model.stages import Ahead, Stages
-from model.surgery import change, read
-from model.taps import Collect, Enough, Recorder, Tap, recording, require_fired, select, taps_of
+from model.remembered import Remembered
+from model.stages import Ahead, Progress, Stages
+from model.surgery import read
+from model.taps import Collect, Enough, Recorder, Tap, TapInfo, recording, require_fired, select, taps_of
 from model.text import Text
 from model.tokens import Tokenizer
+from model.variant import variant
 from model.view import Request, View
-from model.weights import WeightStore, seeded
+from model.weights import WeightStore
 
 IDENTITIES_SIZE = 4096  # bytes, about, of one block's
 CAPTURE_LIMIT = 4 << 30  # bytes that one capture() may hold unless the caller says otherwise
-
-
-@dataclass(frozen=True)
-class TapInfo:
-    name: str
-    dims: tuple[str, ...]
-    kind: str
-    meaning: str
-
-
-@dataclass(frozen=True)
-class Progress:
-    """`done` of `total` steps of a run; `what` the step just finished, e.g. "layer 3"."""
-
-    done: int
-    total: int
-    what: str
 
 
 class LM(Text):
@@ -59,16 +43,12 @@ class LM(Text):
         self.original = original or self  # the model as loaded, where this one is its variant `which`
         self.config, self.store, self.name, self.source = config, store, name, source
         self.tokenizer, self.report, self.invented = tokenizer, tuple(report), tuple(invented)
-        self.net = net or _built(config)
+        self.net = net or config.build_empty()
         self.net.eval()
         self.stages = Stages(self.net, store)
         self._taps = taps_of(self.net)
-        self._memory, self._which = memory, which
-        if original is None:
-            self._residuals = ByteLRU(memory // 2)  # (key, stage) -> residual stream entering it [1, pos, d_model]
-            self._views = ByteLRU(memory // 2)  # (key, request) -> View
-        else:  # variants live in the memory of their original
-            self._residuals, self._views = original._residuals, original._views
+        self._which = which
+        self.remembered = Remembered(memory) if original is None else original.remembered  # variants live in their original's
 
     @property
     def device(self) -> torch.device:
@@ -129,20 +109,14 @@ class LM(Text):
         """
         ids = self.checked(tokens)[:1]
         key, requests = self._key(ids), list(requests)
-        answers = {request: self._views.get((key, request)) for request in requests}
-        missing = [request for request, view in answers.items() if view is None]
-        watchers, pending = {}, {}
-        for request in missing:
-            pending[request] = watch = reduction(self._tap(request.tap), request)
-            for name in {request.tap, request.against} - {None}:
-                watchers.setdefault(self._tap(name), []).append(watch)
+        asked = Asked(requests, {r: self.remembered.views.get((key, r)) for r in requests}, self._tap)
         measure = None
-        if checking is not None and self._views.get((key, checking)) is None:
+        if checking is not None and self.remembered.views.get((key, checking)) is None:
             measure = Checking(self.net.blocks[checking])
-            for tap, watching in measure.watchers.items():
-                watchers.setdefault(tap, []).extend(watching)
-        steps, starts = self._plan(key, {self.stage_of(r.tap) for r in missing} | ({checking} if measure else set()))
-        place, recorder, x = Place.of(ids), Recorder(watchers), ids
+            asked.watch(measure.watchers)
+        needed = {self.stage_of(tap) for tap in asked.missing} | ({checking} if measure else set())
+        steps, starts = self.remembered.plan(key, self.last_stage, needed)
+        place, recorder, x = Place.of(ids), Recorder(asked.watchers), ids
         recorder.pulse = pulse
         with Ahead(self.stages) as ahead:
             for done, stage in enumerate(steps):
@@ -152,22 +126,20 @@ class LM(Text):
                 ahead.begin(steps[done + 1 : done + 2])
                 x = starts.get(stage, x)
                 if done == len(steps) - 1 and measure is None:
-                    awaited = {name for r in missing for name in (r.tap, r.against) if name and self.stage_of(name) == stage}
-                    recorder.awaited = frozenset(map(self._tap, awaited)) or None
+                    recorder.awaited = asked.taps_where(lambda name, stage=stage: self.stage_of(name) == stage) or None
                 with recording(recorder), suppress(Enough):  # within one step: a generator may go on in another thread
                     x = self.step(stage, x, place, block)
-                    self._keep(key, stage + 1, x)
+                    self.remembered.keep(key, self.last_stage, stage + 1, x)
                 if measure is not None and stage == checking:
                     measure.block = block
-                    self._views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
+                    self.remembered.views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
                     measure = None
                 del block  # or it would stay while the one after the next is read
                 yield Progress(done + 1, len(steps), self._words(stage))
-        require_fired(recorder, {r.tap: self._tap(r.tap) for r in missing})
-        for request, watch in pending.items():
-            answers[request] = view = watch.view()
-            self._views.put((key, request), view, view.nbytes + 1024)
-        return [answers[request] for request in requests]
+        require_fired(recorder, asked.missing)
+        for request, view in asked.measured():
+            self.remembered.views.put((key, request), view, view.nbytes + 1024)
+        return asked.answers()
 
     def _key(self, ids: Tensor) -> tuple:
         """What decides every number of a run: which variant this is, and the tokens [1, pos]."""
@@ -178,27 +150,6 @@ class LM(Text):
 
     def _words(self, stage: int) -> str:
         return {-1: "embedding", self.last_stage: "logits"}.get(stage, f"layer {stage}")
-
-    def _plan(self, key: tuple, needed: set[int]) -> tuple[list[int], dict[int, Tensor]]:
-        """The stages to run, in order: those needed, and before each those that lead to it from the nearest kept residual.
-        Beside them the residuals from which they start."""
-        have = {stage for stage in range(self.last_stage + 1) if (key, stage) in self._residuals}
-        while True:
-            steps = set(needed)
-            for stage in range(max(needed, default=-1), -1, -1):
-                if stage in steps and stage not in have:
-                    steps.add(stage - 1)
-            first = [stage for stage in steps if stage > -1 and stage - 1 not in steps]
-            starts = {stage: self._residuals.get((key, stage)) for stage in first}
-            if not (gone := {stage for stage, x in starts.items() if x is None}):  # another visitor's run drove it out
-                return sorted(steps), starts
-            have -= gone
-
-    def _keep(self, key: tuple, stage: int, x: Tensor) -> None:
-        """Every residual of a run that fits in memory, of a longer one each so many layers."""
-        every = -(-(self.last_stage + 1) * x.nbytes // max(self._residuals.limit, 1))
-        if stage <= self.last_stage and (stage % every == 0 or stage == self.last_stage):
-            self._residuals.put((key, stage), x, x.nbytes)
 
     def views(self, tokens: Sequence[int] | Tensor, requests: Iterable[Request], checking: int | None = None) -> list[View]:
         """Reduced at the tap, in the order asked; results and residuals are remembered per prompt."""
@@ -274,30 +225,30 @@ class LM(Text):
 
     def recall(self, tokens: Sequence[int] | Tensor, what: Hashable) -> Any | None:
         """What `keep` put there for this model and these tokens, as long as it is remembered."""
-        return self._views.get((self._key(self.checked(tokens)[:1]), what))
+        return self.remembered.views.get((self._key(self.checked(tokens)[:1]), what))
 
     def keep(self, tokens: Sequence[int] | Tensor, what: Hashable, value: Any, nbytes: int) -> None:
         """Remember something read-only that these tokens decide; the least recently used goes first."""
-        self._views.put((self._key(self.checked(tokens)[:1]), what), value, nbytes)
+        self.remembered.views.put((self._key(self.checked(tokens)[:1]), what), value, nbytes)
 
     def residual(self, tokens: Sequence[int] | Tensor, stage: int) -> Tensor:
         """The residual stream entering a stage [1, pos, d_model], from memory where it was kept."""
         ids = self.checked(tokens)[:1]
         key, place = self._key(ids), Place.of(ids)
-        steps, starts = self._plan(key, {stage})
+        steps, starts = self.remembered.plan(key, self.last_stage, {stage})
         x = starts.get(stage, ids)
         for step in steps[:-1]:  # the last is the stage itself
             x = self.step(step, starts.get(step, x), place)
-            self._keep(key, step + 1, x)
+            self.remembered.keep(key, self.last_stage, step + 1, x)
         return x
 
     def identities(self, tokens: Sequence[int] | Tensor, layer: int) -> list[Identity]:
         """The equations of the block of `layer`, measured on this prompt."""
         key = self._key(self.checked(tokens)[:1])
-        if (found := self._views.get((key, layer))) is None:
+        if (found := self.remembered.views.get((key, layer))) is None:
             x = self.residual(tokens, layer)
             found = check(self.block(layer), x, Place.of(x))
-            self._views.put((key, layer), found, IDENTITIES_SIZE)
+            self.remembered.views.put((key, layer), found, IDENTITIES_SIZE)
         return found
 
     def next_tokens(self, tokens: Sequence[int] | Tensor, k: int = 10) -> list[tuple[int, str, float]]:
@@ -334,31 +285,7 @@ class LM(Text):
         changes |= {} if qk_norm is None else {"qk_norm": qk_norm}
         if self is not self.original:
             return self.original.variant(layers=layers, **changes)
-        config = change(self.config, changes, layers)
-        if config == self.config:
-            return self
-        net = _built(config)
-        new = {name: tuple(p.shape) for name, p in net.named_parameters()}
-        old = {name: tuple(p.shape) for name, p in self.net.named_parameters()}
-        invented = sorted(name for name, shape in new.items() if old.get(name) != shape)
-        for name in () if self.random else invented:
-            if name in old and len(new[name]) > 1:
-                raise BlockscopeError(
-                    f"{name} is {list(old[name])} in these weights and would have to be {list(new[name])}: "
-                    "choose a preset, whose random weights can be drawn in any shape"
-                )
-        store = self.store.derive(invented, self.store.source if self.random else seeded)
-        return LM(
-            config, store, name=self.name, source=self.source, tokenizer=self.tokenizer,
-            report=self.report, invented=invented, memory=self._memory, original=self,
-            which=f"{layers}:{sorted(changes.items())}", net=net,
-        )  # fmt: skip
-
-
-def _built(config: Decoder.Config) -> Decoder:
-    """The modules of a model, without memory for their weights."""
-    with torch.device("meta"):
-        return config.build()
+        return variant(self, changes, layers)
 
 
 def _rankable(logits: Tensor) -> Tensor:

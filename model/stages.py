@@ -7,6 +7,7 @@ the unembedding is multiplied a stretch of rows at a time, straight from its fil
 import copy
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,15 @@ from model.weights import WeightStore
 STRETCH_BYTES = 32 << 20  # of one tensor of the widest layer
 BEGIN = -1  # the stage of the embedding
 TABLE = "embed.weight"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`done` of `total` steps of a run; `what` the step just finished, e.g. "layer 3"."""
+
+    done: int
+    total: int
+    what: str
 
 
 class Stages:

@@ -36,6 +36,16 @@ Watcher = Callable[[Tensor, Tile | None], None]  # sees the tensor
 Editor = Callable[[Tensor, Tile | None], Tensor]  # returns the tensor that the model goes on with
 
 
+@dataclass(frozen=True)
+class TapInfo:
+    """What a Tap says of itself, beside its name in a model."""
+
+    name: str
+    dims: tuple[str, ...]
+    kind: str
+    meaning: str
+
+
 class Tap(nn.Module):
     """Identity with a name. `dims` are axis words, `kind` says how to read the numbers, `meaning` is one sentence."""
 

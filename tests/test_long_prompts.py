@@ -215,7 +215,7 @@ def test_residuals_that_do_not_all_fit_are_kept_every_so_many_layers(tokens):
     lm = make_lm(config, memory=2 * 4 * one)
     last = Request("blocks.7.hook_resid_post", "stats")
     lm.views(tokens, [last])
-    kept = [stage for stage in range(9) if (lm._key(lm.checked(tokens)), stage) in lm._residuals]
+    kept = [stage for stage in range(9) if (lm._key(lm.checked(tokens)), stage) in lm.remembered.residuals]
     assert kept == [3, 6, 8] or kept == [0, 3, 6, 8]
     ran, step = [], lm.step
     lm.step = lambda stage, *rest: ran.append(stage) or step(stage, *rest)

@@ -273,7 +273,7 @@ def test_memory_is_bounded():
     lm = make_lm(memory=200_000)
     for i in range(40):
         lm.views([i, 5, 9] * 20, [Request("blocks.2.mlp.hook_pre")])
-    assert lm._views.nbytes <= 100_000 and lm._residuals.nbytes <= 100_000 and len(lm._views) < 40
+    assert lm.remembered.views.nbytes <= 100_000 and lm.remembered.residuals.nbytes <= 100_000 and len(lm.remembered.views) < 40
 
 
 def test_values_stay_exact_after_pooled_requests(lm, tokens):

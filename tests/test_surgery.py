@@ -101,7 +101,7 @@ def test_variants_share_the_memory_of_their_original(tokens):
     lm = make_lm()
     other, again = lm.variant(qk_norm="head"), lm.variant(qk_norm="head")
     request = Request("blocks.1.attn.hook_logits", "stats")
-    assert other._views is lm._views and other._residuals is lm._residuals
+    assert other.remembered is lm.remembered
     (plain,), (normed,) = lm.views(tokens, [request]), other.views(tokens, [request])
     assert plain.stats != normed.stats and lm.views(tokens, [request])[0] is plain  # never one in place of the other
     assert again.views(tokens, [request])[0] is normed

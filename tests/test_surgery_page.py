@@ -159,5 +159,5 @@ def test_a_handful_of_variants_is_kept_and_their_runs_go_with_them(explore):
     assert explore.look(ask(model="tiny", change="window=11"))["kind"] == "view"
     assert explore.look(ask(model="tiny", change="window=2"))["kind"] == "run"  # gone, with its run
     assert explore.look(ask(model="tiny"))["kind"] == "view"  # the model as loaded stays
-    assert all(variant._views is lm._views for variant in shelf._variants.values())
+    assert all(variant.remembered is lm.remembered for variant in shelf._variants.values())
     assert {key[:2] for key in shelf._runs if key[1]} <= set(shelf._variants)

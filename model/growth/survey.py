@@ -11,7 +11,8 @@ from model.growth.bounds import largest_gain, layer_bound
 from model.growth.measure import settings, stacked, through
 from model.growth.quantities import measure, product, tiles
 from model.growth.sweeps import Walk, finish
-from model.run import LM, Progress
+from model.run import LM
+from model.stages import Progress
 
 STAGES = {  # the stage switch of Explore, in order -> what is measured of it, per head
     "raw": "largest |q·k|, over every pair of positions, later keys included",

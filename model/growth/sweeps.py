@@ -15,7 +15,8 @@ from model.growth.bounds import layer_bound
 from model.growth.measure import measure, settings, stacked, through
 from model.lm import Decoder
 from model.place import Place
-from model.run import LM, Progress
+from model.run import LM
+from model.stages import Progress
 from model.taps import Editor, Tap
 
 LOSS_ROWS = 64  # positions whose next-token logits are held at a time
