@@ -28,7 +28,7 @@ TILE_BYTES = 1 << 20  # fp32 logits held at a time on a CPU: a handful of tensor
 DEVICE_TILE_BYTES = 64 << 20  # and on a GPU, which wants few large steps
 LARGEST = ("max_logit", "cosine")  # of these the largest over the tiles counts, of all others the sum
 ONE_HOT = 0.99
-VANISHED = -200.0  # exp of it is 0 in fp32
+VANISHED = -87.0  # exp of it is the least that fp32 holds with all its digits; below, exp is thirty times slower on a CPU
 
 Visible = Callable[[Tensor, Tensor], Tensor]
 
