@@ -16,6 +16,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
+HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 COMPLETE = """(node) => {
     const page = document.querySelector("#bs");
     if (!page || !(Number(page.dataset.ready) > 0) || page.dataset.complete !== page.dataset.ready) return false;

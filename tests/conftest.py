@@ -1,6 +1,7 @@
 """Shared fixtures: devices present on this machine, and a tiny model with odd, unequal sizes."""
 
 import os
+from urllib.parse import urljoin
 
 import browser as b
 import pytest
@@ -100,3 +101,25 @@ def chrome():
         browser = playwright.chromium.launch(executable_path=path, args=b.FLAGS)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def shared(chrome):
+    """One context for most tests of a file: its cache holds plotly.js."""
+    context = chrome.new_context(viewport={"width": 1280, "height": 720})
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(shared, address):
+    """A fresh tab; a script error, a dialog or a request that leaves the app at `address` (a fixture of the file) fails the test."""
+    tab, root = shared.new_page(), urljoin(address, "/")
+    errors, outside = [], []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    tab.on("request", lambda request: request.url.startswith((root, "data:", "blob:")) or outside.append(request.url))
+    yield tab
+    tab.close()
+    assert errors == [] and outside == []

@@ -16,7 +16,6 @@ from viz.shelf import Shelf
 
 pytestmark = pytest.mark.browser
 MODELS = {"tiny": "tiny-llama", "normed": "tiny-qwen3"}
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 VIEWPORTS = [(1280, 720), (1920, 1080), (390, 844)]
 
 
@@ -24,28 +23,6 @@ VIEWPORTS = [(1280, 720), (1920, 1080), (390, 844)]
 def address():
     with b.serving(app.build(MODELS, max_tokens=300)) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def shared(chrome):
-    """One context for most tests: its cache holds plotly.js."""
-    context = chrome.new_context(viewport={"width": 1280, "height": 720})
-    context.set_default_timeout(60_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def page(shared, address):
-    """A fresh tab; a script error or a request that leaves the app fails the test."""
-    tab = shared.new_page()
-    errors, outside = [], []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    tab.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.append(request.url))
-    yield tab
-    tab.close()
-    assert errors == [] and outside == []
 
 
 def logits(source: str, prompt: str, layer: int = 0, head: int = 0, qk: str | None = None) -> np.ndarray:
@@ -228,12 +205,12 @@ def test_two_visitors_do_not_see_each_other(chrome, address):
 
 def test_hostile_text_is_shown_as_it_is(page, address):
     b.visit(page, address)
-    b.run(page, HOSTILE)
+    b.run(page, b.HOSTILE)
     assert page.evaluate("window.pwned") is None
-    assert "".join(page.locator("#tokens button").all_text_contents()) == HOSTILE.replace(" ", "·")
+    assert "".join(page.locator("#tokens button").all_text_contents()) == b.HOSTILE.replace(" ", "·")
     assert page.locator(".bs img").count() == 0
     b.visit(page, page.url)
-    assert page.locator("#prompt").input_value() == HOSTILE
+    assert page.locator("#prompt").input_value() == b.HOSTILE
     assert page.evaluate("window.pwned") is None
     b.visit(
         page,

@@ -13,7 +13,6 @@ import app
 from model import count
 
 pytestmark = pytest.mark.browser
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 SECTIONS = ("block", "totals", "table", "charts", "shapes", "side", "ladder", "caches", "hand")
 DONE = """(before) => {
     const page = document.querySelector("#bs");
@@ -26,28 +25,6 @@ DONE = """(before) => {
 def address():
     with b.serving(app.build({"mine": "tiny-qwen3"})) as address:
         yield f"{address}/anatomy/"
-
-
-@pytest.fixture(scope="module")
-def shared(chrome):
-    context = chrome.new_context(viewport={"width": 1280, "height": 720})
-    context.set_default_timeout(60_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def page(shared, address):
-    """A fresh tab; a script error or a request that leaves the app fails the test."""
-    tab = shared.new_page()
-    errors, outside = [], []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    root = address.removesuffix("anatomy/")
-    tab.on("request", lambda request: request.url.startswith((root, "data:", "blob:")) or outside.append(request.url))
-    yield tab
-    tab.close()
-    assert errors == [] and outside == []
 
 
 def settle(page, before=0):
@@ -229,11 +206,13 @@ def test_an_uploaded_config_is_read(page, address, tmp_path):
 
 
 def test_hostile_links_open_the_nearest_view(page, address):
-    query = "&".join(f"{name}={quote(HOSTILE)}" for name in ("model", "compare", "x", "q", "width", "theme", "batch", "w_gate"))
+    query = "&".join(
+        f"{name}={quote(b.HOSTILE)}" for name in ("model", "compare", "x", "q", "width", "theme", "batch", "w_gate")
+    )
     visit(page, f"{address}?{query}")
     assert page.evaluate("window.pwned") is None and page.locator(".bs img").count() == 0
     assert words(page, "#model-name") == "llama-3.1-8b" and "here is no model" in words(page, "#notice")
-    visit(page, f"{address}?config={quote(HOSTILE)}")
+    visit(page, f"{address}?config={quote(b.HOSTILE)}")
     assert page.evaluate("window.pwned") is None and words(page, "#model-name") == "llama-3.1-8b"
     assert "not valid JSON" in words(page, "#notice")
 

@@ -14,7 +14,6 @@ from model.view import Request
 pytestmark = pytest.mark.browser
 MODELS = {"tiny": "tiny-llama", "gpt2": "tiny-gpt2"}
 PROMPT = "prompt=the+cat+sat"
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 COMPLETE = """() => {
     const page = document.querySelector("#bs");
     return page && Number(page.dataset.ready) > 0 && page.dataset.complete === page.dataset.ready && !document.querySelector("[data-busy]");
@@ -25,27 +24,6 @@ COMPLETE = """() => {
 def address():
     with b.serving(app.build(MODELS, max_tokens=300)) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def shared(chrome):
-    context = chrome.new_context(viewport={"width": 1280, "height": 720})
-    context.set_default_timeout(60_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def page(shared, address):
-    """A fresh tab; a script error or a request that leaves the app fails the test."""
-    tab = shared.new_page()
-    errors, outside = [], []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    tab.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.append(request.url))
-    yield tab
-    tab.close()
-    assert errors == [] and outside == []
 
 
 def settle(page) -> None:
@@ -234,9 +212,9 @@ def test_what_cannot_be_compared_is_a_sentence_and_the_view_stays(page, address)
 
 def test_hostile_links_and_text_are_shown_as_they_are(page, address):
     visit(page, f"{address}/compare/?{PROMPT}")
-    page.fill("#prompt", HOSTILE)
+    page.fill("#prompt", b.HOSTILE)
     after(page, lambda: page.press("#prompt", "Enter"))
-    assert "".join(page.locator("#tokens span").all_text_contents()) == HOSTILE.replace(" ", "·")
+    assert "".join(page.locator("#tokens span").all_text_contents()) == b.HOSTILE.replace(" ", "·")
     visit(
         page,
         f"{address}/compare/?b_change=<img/src=x/onerror=window.pwned=1>,eps=1&model=<b>&layer=NaN&tap=<i>&sides=99&b_edit=${{1}}&prompt=ab",

@@ -12,7 +12,6 @@ from viz.pages import growth_live
 
 pytestmark = pytest.mark.browser
 MODELS = {"tiny": "tiny-llama", "gemma": "tiny-gemma2"}
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 SMALL = "size=M2&live_steps=3000"  # longer than any test watches
 CUT = """() => [...document.querySelectorAll(".bs button, .bs h2, .bs h3, .bs .segments span, .bs .field, .bs .caption")]
     .filter((e) => e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map((e) => e.textContent)"""
@@ -32,27 +31,6 @@ def address(tmp_path_factory):
         yield address
     patched.undo()
     growth_live.corpus.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def shared(chrome):
-    context = chrome.new_context(viewport={"width": 1280, "height": 720})
-    context.set_default_timeout(60_000)
-    yield context
-    context.close()
-
-
-@pytest.fixture
-def page(shared, address):
-    """A fresh tab; a script error or a request that leaves the app fails the test."""
-    tab = shared.new_page()
-    errors, outside = [], []
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("dialog", lambda dialog: (errors.append(f"dialog {dialog.message}"), dialog.dismiss()))
-    tab.on("request", lambda request: request.url.startswith((address, "data:", "blob:")) or outside.append(request.url))
-    yield tab
-    tab.close()
-    assert errors == [] and outside == []
 
 
 def drawn(page, card: str) -> list[np.ndarray]:
@@ -187,7 +165,7 @@ def test_what_cannot_be_trained_or_read_is_a_sentence(page, address, tmp_path):
     (tmp_path / "a.csv").write_text("step,loss\n1,2\n")
     page.set_input_files("#record-file", [tmp_path / "a.csv"])
     expect(page.locator("#open-said")).to_contain_text("is not the CSV of a record")
-    page.fill("#survey-text", HOSTILE)
+    page.fill("#survey-text", b.HOSTILE)
     page.locator("#survey-go").click()
     page.wait_for_function("document.querySelector('#bs').dataset.job === 'survey'")
     assert page.locator("#survey-table td").count() > 5
