@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 
 from model.checkpoints import open_checkpoint
+from model.checkpoints.downloads import Told
 from model.checkpoints.hub import is_id
 from model.errors import BlockscopeError
 from model.lm import Decoder
@@ -45,13 +46,15 @@ def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: to
 
 def load(
     source: str | Path, device: str | torch.device = "auto", dtype: str | torch.dtype | None = None, seed: int = 0,
-    memory: int | str | None = None,
+    memory: int | str | None = None, progress: Told | None = None,
 ) -> LM:  # fmt: skip
     """A model, whose weights are read when a layer is first needed, or a preset with random weights by `seed`.
 
     A model is a Hugging Face folder, a .safetensors file beside its config.json, a GGUF file, Meta's original folder, or,
     where nothing here has that name, an id of the Hugging Face hub: org/name, org/name@revision, org/name/file.gguf.
 
+    `progress`: called with (file, bytes done, bytes in all) while a model of the hub is downloaded; an error that it raises
+    ends the download and is raised here.
     `memory`: bytes of weights that stay in memory, such as "4GB"; a larger model streams through. None: half of what is free.
     """
     device = pick_device(device)
@@ -59,7 +62,7 @@ def load(
         config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
         return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
     require(source)
-    checkpoint = open_checkpoint(os.path.expanduser(source))
+    checkpoint = open_checkpoint(os.path.expanduser(source), progress)
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
     limit = bound(memory, checkpoint.config, device, dtype)

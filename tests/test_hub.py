@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
+import termios
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,11 +19,31 @@ from meta_files import llama, write_meta
 from reference import build, config_json
 from safetensors.torch import save_file
 
+from model.checkpoints.downloads import explained
 from model.checkpoints.hub import is_id, needed
 from model.errors import BlockscopeError
 from model.tokens import byte_tokenizer_json
 
 ROOT = Path(__file__).parent.parent
+STOPPING = """
+import json, sys
+from model import load
+
+class Enough(Exception):
+    pass
+
+def until(name, done, total):
+    if name.endswith(".safetensors"):
+        raise Enough(name)
+
+try:
+    load("org/sharded", device="cpu", progress=until)
+except Enough as stopped:
+    print(json.dumps(["stopped", str(stopped)]))
+told = []
+load("org/sharded", device="cpu", progress=lambda *now: told.append(now))
+print(json.dumps(told))
+"""
 SCRIPT = """
 import json, sys
 from model import load
@@ -61,17 +84,22 @@ def hub(tmp_path_factory):
     server.server_close()
 
 
-def ask(cache: Path, port: int, *sources: str, **environment) -> tuple[list, str]:
-    """What a fresh process makes of these sources; (answers, its stderr). huggingface_hub reads its settings when imported."""
-    settings = {
+def settings(cache: Path, port: int) -> dict[str, str]:
+    """The environment of a process for which the stand-in is the hub."""
+    ours = {
         "HF_ENDPOINT": f"http://127.0.0.1:{port}",
         "HF_HOME": str(cache),
         "HF_HUB_DISABLE_XET": "1",
         "PYTHONPATH": str(ROOT),
     }
-    env = {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | settings | environment
+    return {k: v for k, v in os.environ.items() if not k.startswith("HF_")} | ours
+
+
+def ask(cache: Path, port: int, *sources: str, script: str = SCRIPT, **environment) -> tuple[list, str]:
+    """What a fresh process makes of these sources; (answers, its stderr). huggingface_hub reads its settings when imported."""
+    env = settings(cache, port) | environment
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *sources], env=env, capture_output=True, text=True, timeout=120, cwd=cache
+        [sys.executable, "-c", script, *sources], env=env, capture_output=True, text=True, timeout=120, cwd=cache
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")], done.stderr
@@ -106,11 +134,64 @@ def test_models_by_their_id(hub, tmp_path):
         "tokenizer.model",
         "a.gguf",
     }
-    assert "100%" in told  # progress in the terminal
     again, _ = ask(tmp_path, 1, "org/sharded", "org/never", HF_HUB_OFFLINE="1")
     assert len(again[0]) == 4, again
     assert "from the cache" in again[0][2] and again[0][3] == said["org/sharded"][3]
-    assert "did not answer" in again[1][1] and "org/never is no folder here" in again[1][1]
+    assert again[1][1] == (
+        "org/never is no folder here nor in the cache of earlier downloads, and the Hugging Face hub is not asked while "
+        "HF_HUB_OFFLINE is set; unset it, or name a model's folder or file on this disk"
+    )
+    unreachable, _ = ask(tmp_path, 1, "org/sharded", "org/never")  # nobody listens on port 1
+    assert len(unreachable[0]) == 4 and "from the cache" in unreachable[0][2]
+    assert unreachable[1][1] == (
+        "org/never is no folder here nor in the cache of earlier downloads, and the Hugging Face hub (http://127.0.0.1:1) cannot "
+        "be reached; check the connection and try again, or name a model's folder or file on this disk"
+    )
+
+
+def test_a_terminal_sees_bars(hub, tmp_path):
+    screen, end = pty.openpty()
+    termios.tcsetwinsize(end, (24, 80))
+    done = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "org/meta"], env=settings(tmp_path, hub[1]), stderr=end, stdout=subprocess.DEVNULL
+    )
+    os.close(end)
+    told = b""
+    with suppress(OSError):  # how a terminal says that its program has ended
+        while more := os.read(screen, 1 << 16):
+            told += more
+    assert done.wait() == 0 and b"100%" in told and b"consolidated.00.pth" in told
+    os.close(screen)
+
+
+def test_the_progress_of_a_download_and_its_end(hub, tmp_path):
+    root, port = hub
+    (kind, shard), told = ask(tmp_path, port, script=STOPPING)[0]
+    assert kind == "stopped" and shard.endswith("-of-2.safetensors")
+    files = {file.name: file.stat().st_size for file in (root / "org/sharded").iterdir()}
+    names = list(dict.fromkeys(name for name, _, _ in told))
+    assert set(names) == {"config.json", "model.safetensors.index.json", "tokenizer.json"} | {
+        f"weights-{i}-of-2.safetensors" for i in (1, 2)
+    }
+    assert {total for _, _, total in told} == {sum(files[name] for name in names)}
+    done = [done for _, done, _ in told]
+    assert done == sorted(done) and done[0] == 0 and done[-1] == told[-1][2]
+    blobs = list((tmp_path / "hub").rglob("blobs/*"))  # the file that was stopped is not there, not even in part
+    assert len(blobs) == len(names) and not [blob for blob in blobs if "incomplete" in blob.name]
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError(28, "No space left on device"), "cannot be written to /c (No space left on device); make room there"),
+        (OSError("Consistency check failed: file should be of size 2"), "broke off; try again, or name"),
+        (TimeoutError("x"), "did not answer in time; try again, or name"),
+        (OSError(-2, "Name or service not known"), "cannot be reached; check the connection"),
+    ],
+)
+def test_what_a_failed_download_says(error, said):
+    sentence = str(explained("org/name", error, Path("/c")))
+    assert said in sentence and sentence.startswith("org/name ") and "[Errno" not in sentence
 
 
 def test_which_files_are_needed():

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 
+from model.checkpoints.downloads import Download, Stopped, Told, explained, is_local
 from model.checkpoints.fields import listed, shown
 from model.errors import BlockscopeError
 
@@ -35,39 +36,46 @@ def is_id(source: str) -> bool:
     return bool(hit) and ".." not in source and not Path(hit.group(1)).exists()
 
 
-def fetch(source: str) -> Fetched:
-    """Download what a model needs and nothing else; progress goes to the terminal. Without a connection, what is in the cache
-    is used."""
+def fetch(source: str, progress: Told | None = None) -> Fetched:
+    """Download what a model needs and nothing else. Without a connection, what is in the cache is used.
+
+    `progress` is called with (file on its way, bytes done, bytes in all), many times a file; an error that it raises ends the
+    download and is raised here, and no half file is left to be used. The terminal shows bars of its own.
+    """
     hit = ID.fullmatch(source)
     if not hit:
         raise BlockscopeError(f"{shown(source, 200)} is not a hub id; expected org/name")
     repo, file, revision = f"{hit[1]}/{hit[2]}", hit[3], hit[4]
-    from huggingface_hub import HfApi, constants, errors, snapshot_download  # takes half a second; most models lie on disk
+    from huggingface_hub import HfApi, constants, errors  # takes half a second; most models lie on disk
 
-    not_here = f"{repo} is no folder here"
+    cache = Path(constants.HF_HUB_CACHE)
     try:
         info = HfApi().model_info(repo, revision=revision, files_metadata=True, timeout=10)
         sizes = {one.rfilename: one.size or 0 for one in info.siblings or ()}
-        if INDEX in sizes and file is None:
-            place = snapshot_download(repo, revision=revision, allow_patterns=[INDEX])
-            shards = _shards(Path(place) / INDEX)
-        else:
-            shards = frozenset()
+        download = Download(repo, revision)
+        shards = _shards(download.get([INDEX], sizes) / INDEX) if INDEX in sizes and file is None else frozenset()
         wanted = needed(sizes, shards, file, repo)
-        _check_room(sum(sizes[name] for name in wanted), Path(constants.HF_HUB_CACHE), repo)
-        folder = Path(snapshot_download(repo, revision=revision, allow_patterns=sorted(wanted)))
+        _check_room(sum(sizes[name] for name in wanted), cache, repo)
+        folder = download.get(sorted(wanted, key=lambda name: (sizes[name], name)), sizes, progress)
     except BlockscopeError:
         raise
+    except Stopped as stopped:
+        raise stopped.error from None
     except errors.GatedRepoError:
         raise BlockscopeError(
             f"{repo} asks for its licence to be accepted on the hub: do so, then `hf auth login` here"
         ) from None
     except errors.RepositoryNotFoundError:
-        raise BlockscopeError(f"{not_here}, and the hub has no public model of that name; check the spelling") from None
+        raise BlockscopeError(
+            f"{repo} is no folder here, and the hub has no public model of that name; check the spelling, or `hf auth login` "
+            "if it is private"
+        ) from None
     except errors.RevisionNotFoundError:
         raise BlockscopeError(f"the hub's {repo} has no revision {shown(revision)}; leave it out for the newest") from None
     except Exception as error:  # httpx, socket and OS errors, and offline mode
-        return _cached(repo, revision, file, error)
+        if not is_local(error) and (fetched := _cached(repo, revision, file)):
+            return fetched
+        raise explained(repo, error, cache) from None
     return Fetched(folder / file if file else folder, f"fetched from the Hugging Face hub: {repo}, revision {info.sha[:8]}")
 
 
@@ -96,7 +104,8 @@ def needed(sizes: Mapping[str, int], shards: frozenset[str], file: str | None, r
         return _parts(ggufs[0], sizes)
     if pickles := [name for name in sizes if any(fnmatch(name, pattern) for pattern in PICKLES)]:
         raise BlockscopeError(
-            f"the hub's {repo} has its weights as {listed(pickles)} only, which can run code; they are not opened"
+            f"the hub's {repo} has its weights as {listed(pickles)} only, which can run code and are not opened; choose a "
+            "repository that has safetensors or GGUF"
         )
     raise BlockscopeError(
         f"the hub's {repo} holds no model that can be opened: no config.json with safetensors, and no GGUF file"
@@ -131,19 +140,13 @@ def _check_room(bytes_: int, cache: Path, repo: str) -> None:
         )
 
 
-def _cached(repo: str, revision: str | None, file: str | None, error: Exception) -> Fetched:
-    """What an earlier visit left; else one sentence with what went wrong."""
+def _cached(repo: str, revision: str | None, file: str | None) -> Fetched | None:
+    """What an earlier visit left."""
     from huggingface_hub import try_to_load_from_cache
 
     for name in [file] if file else ["config.json", "params.json"]:
         if isinstance(place := try_to_load_from_cache(repo, name, revision=revision), str):
-            path = Path(place) if file else Path(place).parent
-            note = (
-                f"from the cache of the Hugging Face hub, which did not answer: {repo}, revision {Path(place).parent.name[:8]}"
-            )
-            return Fetched(path, note)
-    reason = " ".join(str(error).split())[:120] or type(error).__name__
-    raise BlockscopeError(
-        f"{repo} is no folder here nor in the cache, and the Hugging Face hub did not answer ({reason}); name a folder, "
-        "or try again with a connection"
-    ) from None
+            folder = Path(place).parents[len(Path(name).parts) - 1]
+            note = f"from the cache of the Hugging Face hub, which did not answer: {repo}, revision {folder.name[:8]}"
+            return Fetched(Path(place) if file else folder, note)
+    return None

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from model.checkpoints.checkpoint import Checkpoint
+from model.checkpoints.downloads import Told
 from model.checkpoints.fields import listed, shown
 from model.checkpoints.gguf import open_gguf
 from model.checkpoints.gguf.header import MAGIC
@@ -15,13 +16,14 @@ from model.errors import BlockscopeError
 from model.lm import Decoder
 
 
-def open_checkpoint(source: str | Path) -> Checkpoint:
+def open_checkpoint(source: str | Path, progress: Told | None = None) -> Checkpoint:
     """Check a model and open it: a folder, a weight file, or, where nothing here has that name, an id of the hub.
 
+    `progress` hears of what is downloaded: see `model.checkpoints.hub.fetch`.
     Raises BlockscopeError: one sentence, what is wrong and what to do.
     """
     if isinstance(source, str) and not os.path.lexists(source) and is_id(source):
-        fetched = fetch(source)
+        fetched = fetch(source, progress)
         try:
             checkpoint = open_path(fetched.path)
         except BlockscopeError as error:
