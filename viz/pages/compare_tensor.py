@@ -186,10 +186,10 @@ def _reach(done: Done, state: CompareState, delta: Delta, raw: bool, theme: Them
     said += [f"nothing bounds {', '.join(missing)}"] if missing else []
     side = next(_axes(done, n, view)[0] for n, view in enumerate(delta.sides) if view is not None)
     figure = stack(
-        [Panel("largest |logit| of each query", series, lines=lines)], side, theme, revision=f"reach:{len(done.pieces[0])}",
+        [Panel("largest |logit|", series, lines=lines)], side, theme, revision=f"reach:{len(done.pieces[0])}",
         height=230, legend=True,
     )  # fmt: skip
-    head = f"head {state.head} of layer {state.layer}" + (", before the scale" if raw else "")
+    head = f"of each query, head {state.head} of layer {state.layer}" + (", before the scale" if raw else "")
     return card("reach", "How high the logits reach", line(head, *said), figure, role="tensor")
 
 

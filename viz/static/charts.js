@@ -4,6 +4,8 @@ let loaded = null;
 const kept = new Map(); // card id -> {article, url}
 const bodies = new Map(); // url -> promise of a figure, a few of the newest
 
+const TICK = 26; // px that a label of two or three digits wants
+
 const CONFIG = {
   displayModeBar: matchMedia("(pointer: coarse)").matches ? false : "hover", // under a finger there is no hover: it would always stand there
   displaylogo: false,
@@ -102,6 +104,7 @@ async function fill(entry, card, { onPick, current, fit }) {
     await ready();
     if (entry.wanted !== card.url || !current() || !entry.article.isConnected) return;
     if (card.height) figure.layout.height = entry.gd.clientHeight || card.height;
+    thin(figure.layout, entry.gd.clientWidth);
     await plotly.react(entry.gd, figure.data, { ...figure.layout, autosize: true, width: undefined, modebar: { bgcolor: "rgba(0,0,0,0)" } }, CONFIG);
     entry.url = card.url;
     if (!entry.wired) listen(entry);
@@ -111,6 +114,13 @@ async function fill(entry, card, { onPick, current, fit }) {
     entry.caption.textContent = card.caption + " · not shown: " + error.message;
   } finally {
     delete entry.article.dataset.busy;
+  }
+}
+
+/** Python's `nticks` of a horizontal axis is for a wide screen; on a narrow one its labels must not touch. */
+function thin(layout, width) {
+  for (const [name, axis] of Object.entries(layout)) {
+    if (name.startsWith("xaxis") && axis.nticks) axis.nticks = Math.max(2, Math.min(axis.nticks, Math.floor((width - 120) / TICK)));
   }
 }
 
