@@ -1,6 +1,7 @@
 """Shared fixtures: devices present on this machine, and a tiny model with odd, unequal sizes."""
 
 import os
+from pathlib import Path
 from urllib.parse import urljoin
 
 import browser as b
@@ -79,6 +80,21 @@ def assert_same(ours: torch.Tensor, theirs: torch.Tensor, bound: float, what: st
     assert ours.shape == theirs.shape, f"{what}: {list(ours.shape)} against {list(theirs.shape)}"
     worst = (ours.double().cpu() - theirs.double().cpu()).abs().max()
     assert worst <= bound * theirs.double().abs().max().cpu(), f"{what}: {differences(ours, theirs)}"
+
+
+@pytest.fixture(scope="session")
+def real_model():
+    """name -> its folder of real weights; where none were written the test says that it was skipped, and CI fails."""
+
+    def find(name: str) -> Path:
+        root = os.environ.get("BLOCKSCOPE_REAL_MODELS")
+        if not root:
+            pytest.skip("set BLOCKSCOPE_REAL_MODELS to what tests/real_models.py wrote")
+        path = Path(root) / name
+        assert (path / "source.gguf").is_file(), f"{path} is incomplete: python tests/real_models.py {root} {name}"
+        return path
+
+    return find
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -78,6 +78,19 @@ CASES = {
 }
 
 
+def made_once(tmp_path_factory, make):
+    """case -> (a folder, what `make(case, folder)` gave there), each made when first asked for."""
+    made = {}
+
+    def get(case: str):
+        if case not in made:
+            folder = tmp_path_factory.mktemp(case)
+            made[case] = folder, make(case, folder)
+        return made[case]
+
+    return get
+
+
 def config_json(case: str) -> dict:
     """The config.json of a case, as a file of that family would spell it."""
     model_type, changes = CASES[case]

@@ -3,9 +3,6 @@
 tests/real_models.py writes both; BLOCKSCOPE_REAL_MODELS says where.
 """
 
-import os
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,19 +10,14 @@ from model import load
 from model.checkpoints import open_checkpoint, open_folder
 
 TEXT = "def add(a, b):\n    return a + b\n\nThe capital of France is Paris, and 12345 caf\u00e9s \U0001f642"
-ROOT = os.environ.get("BLOCKSCOPE_REAL_MODELS")
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not ROOT, reason="set BLOCKSCOPE_REAL_MODELS to what tests/real_models.py wrote"),
-]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module", params=["smollm2-135m", "gemma3-270m"])
-def pair(request):
+def pair(request, real_model):
     """(model from the GGUF file, its weights as stored, its folder)."""
-    folder = Path(ROOT) / request.param
+    folder = real_model(request.param)
     file = folder / "source.gguf"
-    assert file.is_file(), f"{file} is missing: python tests/real_models.py {ROOT} {request.param}"
     return load(file, device="cpu", dtype=torch.float32), open_checkpoint(file).tensors, folder
 
 

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from model.run import LM
 from model.weights import WeightStore
 
 SHIPPED = Path(__file__).parent.parent / "assets" / "checkpoints"
-REAL = os.environ.get("BLOCKSCOPE_REAL_MODELS")
 TINY = [name for name in PRESETS if name.startswith("tiny-")]
 
 
@@ -220,11 +218,10 @@ def test_what_cannot_be_surveyed_is_said_in_a_sentence(tmp_path, steps, capsys):
 
 
 @pytest.mark.real
-@pytest.mark.skipif(not REAL, reason="set BLOCKSCOPE_REAL_MODELS to what tests/real_models.py wrote")
-def test_smollm2_against_gemma3():
+def test_smollm2_against_gemma3(real_model):
     """Logits of about the same size: what differs is that nothing bounds SmolLM2's. Peaks as measured here once, to 1%."""
     text = "def add(a, b):\n    return a + b\n\nThe capital of France is Paris, and the capital of Italy is Rome."
-    models = [load(Path(REAL) / name, device="cpu", dtype="fp32") for name in ("smollm2-135m", "gemma3-270m")]
+    models = [load(real_model(name), device="cpu", dtype="fp32") for name in ("smollm2-135m", "gemma3-270m")]
     smol, gemma = (survey(lm, lm.encode(text)) for lm in models)
     largest = [found.values["max_logit"].max(1) for found in (smol, gemma)]
     assert [x.argmax() for x in largest] == [18, 5] and [x.max() for x in largest] == pytest.approx([32.91, 33.98], rel=0.01)

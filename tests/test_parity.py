@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from recorder import record
-from reference import CASES, WINDOW, faults, prompt, write
+from reference import CASES, WINDOW, faults, made_once, prompt, write
 
 from model import load
 from model.checkpoints import open_folder
@@ -20,16 +20,7 @@ TOLERANCE = 1e-5  # of the largest value: fp32 rounding of three layers, far bel
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """case -> (folder, transformers' own tensors), made once."""
-    made = {}
-
-    def get(case: str):
-        if case not in made:
-            folder = tmp_path_factory.mktemp(case)
-            made[case] = folder, record(write(case, folder), prompt())
-        return made[case]
-
-    return get
+    return made_once(tmp_path_factory, lambda case, folder: record(write(case, folder), prompt()))
 
 
 @pytest.mark.parametrize("case", CASES)

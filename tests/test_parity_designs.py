@@ -8,7 +8,7 @@ import torch
 from designs import DESIGNS, write_design
 from mistaken import built, differing, in_order, shown_in
 from recorder import LAYOUTS, record
-from reference import CASES, difference, faults, prompt, write
+from reference import CASES, difference, faults, made_once, prompt, write
 
 from model import load
 from model.checkpoints import open_folder
@@ -22,17 +22,10 @@ INSIDE = ("hook_logits", "hook_attn_scores", "hook_pattern", "hook_z", "hook_cac
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """case -> (folder, transformers' own tensors), made once."""
-    made = {}
-
-    def get(case: str):
-        if case not in made:
-            folder = tmp_path_factory.mktemp(case)
-            model = write_design(case, folder) if case in DESIGNS else write(case, folder)
-            made[case] = folder, record(model, prompt())
-        return made[case]
-
-    return get
+    return made_once(
+        tmp_path_factory,
+        lambda case, folder: record(write_design(case, folder) if case in DESIGNS else write(case, folder), prompt()),
+    )
 
 
 @pytest.mark.parametrize("case", [*DESIGNS, *CASES])

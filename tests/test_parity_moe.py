@@ -7,7 +7,7 @@ import pytest
 import torch
 from doubles import Doubles
 from mistaken import built, differing, in_order, shown_in
-from reference import difference, faults, prompt
+from reference import difference, faults, made_once, prompt
 from sparse_cases import SPARSE, build_sparse, sparse_json, write_sparse
 from sparse_reference import by_expert, record_sparse
 
@@ -19,16 +19,7 @@ TOLERANCE = 1e-5  # of the largest value
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
-    """case -> (folder, transformers' own tensors), made once."""
-    made = {}
-
-    def get(case: str):
-        if case not in made:
-            folder = tmp_path_factory.mktemp(case)
-            made[case] = folder, record_sparse(write_sparse(case, folder), prompt())
-        return made[case]
-
-    return get
+    return made_once(tmp_path_factory, lambda case, folder: record_sparse(write_sparse(case, folder), prompt()))
 
 
 @pytest.mark.parametrize("case", SPARSE)

@@ -4,7 +4,6 @@ tests/real_models.py writes the folder; BLOCKSCOPE_REAL_MODELS says where. Witho
 refuses the skip.
 """
 
-import os
 from pathlib import Path
 
 import pytest
@@ -20,18 +19,12 @@ NAME = "gemma3-270m"
 LAYERS = 18
 TOLERANCE = 2e-4  # of the largest value, through 18 layers in fp32
 PROMPT = "def add(a, b):\n    return a + b\n\nThe capital of France is Paris, and the capital of"
-ROOT = os.environ.get("BLOCKSCOPE_REAL_MODELS")
-pytestmark = [
-    pytest.mark.real,
-    pytest.mark.skipif(not ROOT, reason="set BLOCKSCOPE_REAL_MODELS to what tests/real_models.py wrote"),
-]
+pytestmark = pytest.mark.real
 
 
 @pytest.fixture(scope="module")
-def folder() -> Path:
-    path = Path(ROOT) / NAME
-    assert path.is_dir(), f"{path} is missing: python tests/real_models.py {ROOT} {NAME}"
-    return path
+def folder(real_model) -> Path:
+    return real_model(NAME)
 
 
 @pytest.fixture(scope="module")
