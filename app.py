@@ -28,6 +28,8 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=1024, help="the longest prompt that is run")
     below = "a folder whose models, at any depth, visitors may open by name; may be given several times"
     parser.add_argument("--model-dir", action="append", default=[], metavar="DIR", help=below)
+    texts = "a text file or folder that live runs on the Growth page may read by its name; may be given several times"
+    parser.add_argument("--text", action="append", default=[], metavar="PATH", help=texts)
     parser.add_argument("--allow-hub", action="store_true", help="visitors may type ids of the Hugging Face hub (org/name)")
     return parser.parse_args(argv)
 
@@ -87,22 +89,23 @@ def check(asked: argparse.Namespace) -> None:
 
 def build(
     models: Mapping[str, object] | Iterable[str] = (), *, device="auto", dtype=None, max_tokens: int = 1024, memory=None,
-    model_dirs: Iterable[str] = (), allow_hub: bool = False,
+    model_dirs: Iterable[str] = (), allow_hub: bool = False, texts: Iterable[str] = (),
 ):  # fmt: skip
     """The whole web app (FastAPI). `models`: sources, beside which the shipped models and small presets stand; or just
-    name -> source. `model_dirs`, `allow_hub`: what visitors may open besides."""
+    name -> source. `model_dirs`, `allow_hub`: what visitors may open besides; `texts`: what live runs may read."""
     from model import PRESETS, load
     from viz.library import Library
     from viz.shelf import Shelf
 
     opener, library = partial(_opened, partial(load, device=device, dtype=dtype, memory=memory)), Library(model_dirs, allow_hub)
     if isinstance(models, Mapping):
-        return web(Shelf(models, opener, max_tokens=max_tokens, library=library))
+        return web(Shelf(models, opener, max_tokens=max_tokens, library=library), texts)
     found = shelved(models, [name for name in PRESETS if name.startswith("tiny-")])
     below = {name: source for name, source in library.names().items() if name not in found.sources}
     groups = ({BELOW: list(below)} if below else {}) | found.groups
     sources = found.sources | below
-    return web(Shelf(sources, opener, max_tokens=max_tokens, shown_first=found.shown_first, groups=groups, library=library))
+    first = found.shown_first
+    return web(Shelf(sources, opener, max_tokens=max_tokens, shown_first=first, groups=groups, library=library), texts)
 
 
 def _opened(load, source):
@@ -116,7 +119,7 @@ def _opened(load, source):
         raise
 
 
-def web(shelf):
+def web(shelf, texts: Iterable[str] = ()):
     """The pages over a shelf of models; whatever visitors share is the shelf and the store made here."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "0"  # read when gradio is imported: nothing is sent anywhere
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", "100000")  # its own usage summary costs 7 ms per event
@@ -133,7 +136,7 @@ def web(shelf):
     app = parent(store)
     app.state.shelf = shelf
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
-    app = mount(app, growth.blocks(growth.Growth(shelf, store)), path="/growth", head=head("growth", "growth.css"))
+    app = mount(app, growth.blocks(growth.Growth(shelf, store, texts=texts)), path="/growth", head=head("growth", "growth.css"))
     own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway
     page = anatomy.blocks(anatomy.Anatomy(store, own))
     app = mount(app, page, path="/anatomy", head=head("anatomy", "anatomy.css"))
@@ -155,7 +158,7 @@ def main(argv: list[str] | None = None) -> None:
         check(asked)
         app = build(
             asked.model, device=asked.device, dtype=asked.dtype, max_tokens=asked.max_tokens, memory=asked.memory,
-            model_dirs=asked.model_dir, allow_hub=asked.allow_hub,
+            model_dirs=asked.model_dir, allow_hub=asked.allow_hub, texts=asked.text,
         )  # fmt: skip
     except BlockscopeError as error:
         print(f"app.py: {error}", file=sys.stderr)

@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 import app
 from viz.pages import growth as page_module
-from viz.pages import growth_live
+from viz.pages import growth_texts
 
 pytestmark = pytest.mark.browser
 MODELS = {"tiny": "tiny-llama", "gemma": "tiny-gemma2"}
@@ -24,13 +24,13 @@ def address(tmp_path_factory):
     patched, folder = pytest.MonkeyPatch(), page_module.SHIPPED
     if not list(folder.glob("*.safetensors")):
         folder = folder_of_records(tmp_path_factory.mktemp("records"))
-    patched.setattr(page_module.Growth.__init__, "__defaults__", (folder,))
-    patched.setattr(growth_live, "standard_library", small_corpus)
-    growth_live.corpus.cache_clear()
+    patched.setattr(page_module.Growth.__init__, "__defaults__", (folder, ()))
+    patched.setattr(growth_texts, "standard_library", small_corpus)
+    growth_texts.standard.cache_clear()
     with b.serving(app.build(MODELS, max_tokens=300)) as address:
         yield address
     patched.undo()
-    growth_live.corpus.cache_clear()
+    growth_texts.standard.cache_clear()
 
 
 def drawn(page, card: str) -> list[np.ndarray]:

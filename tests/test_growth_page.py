@@ -22,7 +22,7 @@ from model.growth.quantities import QUANTITIES
 from viz.figures.growth import Level, Line, Panel, decades, panel, power, shade
 from viz.figures.growth_heads import heads, short
 from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
-from viz.pages import growth_frames, growth_live
+from viz.pages import growth_frames, growth_texts
 from viz.pages.growth import Growth
 from viz.pages.growth_line import Line as Waiting
 from viz.pages.growth_live import Live, arms
@@ -40,11 +40,11 @@ HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
 def short_text():
     """A short text in place of the standard library, which takes seconds to read."""
     patched = pytest.MonkeyPatch()
-    patched.setattr(growth_live, "standard_library", small_corpus)
-    growth_live.corpus.cache_clear()
+    patched.setattr(growth_texts, "standard_library", small_corpus)
+    growth_texts.standard.cache_clear()
     yield
     patched.undo()
-    growth_live.corpus.cache_clear()
+    growth_texts.standard.cache_clear()
 
 
 @pytest.fixture(scope="module")

@@ -33,8 +33,8 @@ PROMPT_IN_LINK = 2000  # characters; a longer text is kept on the page and left 
 class GrowthState:
     """`lr`: of a recorded run, as text; `run_seed`: a seed or "all"; `at_layer`, `at_head`: -1 the worst; `run_step`: -1 the
     last snapshot. `factor`: which of the scale's measured factors. `a_...` and `b_...` are the two live arms: an architecture
-    ("" the Llama block of this size) and names of fixes with commas. `models`: checkpoints beside `model`, with commas;
-    `seen`: the stage or quantity that is drawn of them."""
+    ("" the Llama block of this size) and names of fixes with commas. `text`: what they read, "" the standard library.
+    `models`: checkpoints beside `model`, with commas; `seen`: the stage or quantity that is drawn of them."""
 
     group: str = ""
     lr: str = ""
@@ -53,6 +53,7 @@ class GrowthState:
     a_fixes: str = ""
     b_arch: str = ""
     b_fixes: str = "qk-norm"
+    text: str = ""
     untrained: str = "scale"
     factor: int = 100
     model: str = ""
@@ -78,7 +79,7 @@ def parse(raw: object) -> tuple[GrowthState, list[str]]:
     if isinstance(raw, str):
         raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
     if not isinstance(raw, Mapping):
-        return GrowthState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
+        return GrowthState(), [f"the view was not a set of named values ({shown(raw)}): showing the default view"]
     taken, notes = {}, []
     for field in fields(GrowthState):
         if field.name in raw:
@@ -107,27 +108,27 @@ def _read(name: str, value: object, default: object) -> tuple[object, str | None
     if isinstance(value, int | float) and not isinstance(value, bool) and name in ("lr", "live_lr", "run_seed"):
         value = f"{value:g}"  # an API caller may give numbers as numbers
     if not isinstance(value, str):
-        return default, f"{_word(name)} must be text, got {_show(value)}: using {_show(default)}"
+        return default, f"{_word(name)} must be text, got {shown(value)}: using {shown(default)}"
     if name in CHOICES and value not in CHOICES[name]:
-        return default, f"{_word(name)} must be one of {', '.join(CHOICES[name])}, got {_show(value)}: using {default}"
+        return default, f"{_word(name)} must be one of {', '.join(CHOICES[name])}, got {shown(value)}: using {default}"
     if name == "prompt":
         text = value.encode("utf-8", "replace").decode()
         return text[:LONGEST_PROMPT], None if len(text) <= LONGEST_PROMPT else f"only {LONGEST_PROMPT:,} characters are read"
     most = LONGEST.get(name, 200)
     if len(value) > most:
-        return default, f"{_word(name)} has {len(value):,} characters, at most {most:,} are read: using {_show(default)}"
+        return default, f"{_word(name)} has {len(value):,} characters, at most {most:,} are read: using {shown(default)}"
     return value.encode("utf-8", "replace").decode(), None
 
 
 def _whole(name: str, value: object, default: object) -> tuple[object, str | None]:
     number = real(value)
     if not (math.isfinite(number) and number == int(number)):
-        return default, f"{_word(name)} must be a whole number, got {_show(value)}: using {default}"
+        return default, f"{_word(name)} must be a whole number, got {shown(value)}: using {default}"
     low, high = RANGES[name]
     nearest = max(low, min(int(number), high))
     if nearest == number:
         return nearest, None
-    return nearest, f"{_word(name)} must lie between {low:,} and {high:,}, got {_show(value)}: using {nearest:,}"
+    return nearest, f"{_word(name)} must lie between {low:,} and {high:,}, got {shown(value)}: using {nearest:,}"
 
 
 def _word(name: str) -> str:
@@ -136,7 +137,7 @@ def _word(name: str) -> str:
     return words.get(name, name.removeprefix("live_").replace("_", " "))
 
 
-def _show(value: object) -> str:
+def shown(value: object) -> str:
     """A hostile value in a sentence: short, and on one line."""
     text = ascii(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
     return text if len(text) <= 40 else text[:37] + "..."

@@ -65,6 +65,11 @@ class Shelf:
         return list(self.sources)
 
     @property
+    def lends(self) -> int:
+        """How many models of visitors are kept."""
+        return self._most_lent
+
+    @property
     def menu(self) -> list[list]:
         """[heading, entries] in the order of the chooser; the first has no heading."""
         under = {name for names in self.groups.values() for name in names}

@@ -23,7 +23,7 @@ class Step:
     what: str
 
 
-def watched(work: Callable[[Callable[[Step], None]], T]) -> Generator[Step, None, T]:
+def watched(work: Callable[[Callable[[Step], None]], T], quiet: float = QUIET) -> Generator[Step, None, T]:
     """Run work(report) in a thread; yields the newest Step, returns what it returns and raises what it raises.
 
     Closing the generator makes the next `report` raise Stopped inside the work, so that it ends there.
@@ -45,7 +45,7 @@ def watched(work: Callable[[Callable[[Step], None]], T]) -> Generator[Step, None
 
     threading.Thread(target=body, daemon=True).start()
     try:
-        if not ended.wait(QUIET):
+        if not ended.wait(quiet):
             said = None
             while not ended.wait(BEAT):
                 step, now = latest[0], time.monotonic()

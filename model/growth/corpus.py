@@ -21,6 +21,7 @@ LEFT_OUT = {  # tests, generated tables and installed packages: not the library'
 LARGEST = 256 << 20  # bytes of text
 MOST_FILES = 100_000
 HELD_OUT = 20  # one file in so many validates
+BY_FILE, LAST_TENTH = "by file", "its last tenth"
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,7 @@ class Corpus:
     sha256: str
     files: tuple[int, int]  # train, validation
     name: str = "text"
+    split: str = BY_FILE
 
     def require(self, context: int) -> None:
         """Both parts must hold at least one sequence and the token after it."""
@@ -44,8 +46,8 @@ class Corpus:
 
     def described(self) -> dict:
         """What a record says of it."""
-        sizes = [len(self.train), len(self.validation)]
-        return {"name": self.name, "sha256": self.sha256, "bytes": sizes, "files": list(self.files), "ngrams": self.ngrams}
+        sizes = {"bytes": [len(self.train), len(self.validation)], "files": list(self.files), "split": self.split}
+        return {"name": self.name, "sha256": self.sha256, **sizes, "ngrams": self.ngrams}
 
     @cached_property
     def ngrams(self) -> dict[str, float]:
@@ -80,17 +82,21 @@ def from_path(source: str | Path) -> Corpus:
             raise BlockscopeError(
                 f"{name} has {path.stat().st_size:,} bytes; at most {LARGEST:,} bytes are read: give a part of it"
             )
-        text = path.read_bytes()
+        return from_bytes(path.read_bytes(), name)
     except (OSError, ValueError) as error:
         if isinstance(error, BlockscopeError):
             raise
         raise BlockscopeError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
+def from_bytes(text: bytes, name: str) -> Corpus:
+    """One text, whose last tenth validates."""
     if not text:
         raise BlockscopeError(f"{name} is empty: give a file with some text")
     if b"\0" in text:
         raise BlockscopeError(f"{name} holds zero bytes: it is not a text file")
     cut = len(text) - max(1, len(text) // 10)
-    return _joined([text[:cut]], [text[cut:]], name)
+    return _joined([text[:cut]], [text[cut:]], name, LAST_TENTH)
 
 
 def _texts(root: Path) -> Iterable[tuple[str, bytes]]:
@@ -127,8 +133,8 @@ def _digest(path: str) -> int:
     return int.from_bytes(hashlib.sha256(os.fsencode(path)).digest(), "big")
 
 
-def _joined(train: list[bytes], validation: list[bytes], name: str) -> Corpus:
+def _joined(train: list[bytes], validation: list[bytes], name: str, split: str = BY_FILE) -> Corpus:
     joined = [b"\n".join(train), b"\n".join(validation)]
     digest = hashlib.sha256(b"\0".join(joined)).hexdigest()
     first, second = (torch.frombuffer(bytearray(text), dtype=torch.uint8) for text in joined)
-    return Corpus(first, second, digest, (len(train), len(validation)), name)
+    return Corpus(first, second, digest, (len(train), len(validation)), name, split)

@@ -28,7 +28,7 @@ MOST = {"probe": 100_000, "layer": 1024, "head": 1024, "snap": 1000, "pos": 1024
 TEXTS = ("name", "arm", "group", "label", "ended")  # every record has these; the rest of `meta` is the trainer's to give
 TYPES = {
     "config": dict, "architecture": dict, "recipe": dict, "corpus": dict, "also": list, "seed": int, "threads": int,
-    "parameters": int, "seconds": float, "torch": str, "python": str, "code": str,
+    "parameters": int, "seconds": float, "torch": str, "python": str, "code": str, "bytes_per_token": float,
 }  # fmt: skip
 VALUE = "value."  # before the names of measured quantities
 
@@ -40,7 +40,8 @@ class Record:
     `meta`: name, arm ("off"), group ("stress"), label (plain words), ended ("finished", "stopped at step n", "not finite at
     step n"), and where the run was trained here: config (config.json's values, or absent where no model_type says it),
     architecture and recipe (path -> value), seed, torch, python, threads, code (sha256), corpus, parameters, seconds.
-    `also`: further groups that the run belongs to.
+    `also`: further groups that the run belongs to. bytes_per_token: where the tokens are known to have one length in bytes,
+    1 for runs on bytes, whose losses are then nats per byte as well as per token.
     """
 
     meta: dict
@@ -56,6 +57,12 @@ class Record:
     @property
     def name(self) -> str:
         return self.meta["name"]
+
+    @property
+    def loss_unit(self) -> str:
+        """Nats per byte where a token is a byte: all that is trained here, also before records said bytes_per_token."""
+        one = self.meta.get("bytes_per_token", 1.0 if self.meta.get("recipe") and self.meta.get("corpus") else None)
+        return "nats per byte" if one == 1 else "nats per token"
 
     def worst(self, quantity: str) -> np.ndarray:
         """The largest over the heads of each layer [probe, layer]; NaN heads (a layer that has fewer) are passed over."""

@@ -38,7 +38,9 @@ def heading(record: Record) -> str:
     told = [f"{name} {recipe[name]}" for name in ("lr", "steps", "batch", "context", "seed") if recipe.get(name) is not None]
     loss, at = _last(record.validation_loss), record.step[-1]
     lines = [f"{meta['name']}: {meta['label']} ({meta['ended']})", ", ".join(told)]
-    known = "no validation loss" if np.isnan(record.validation_loss).all() else f"validation loss {_cell(loss)} nats per token"
+    known = (
+        "no validation loss" if np.isnan(record.validation_loss).all() else f"validation loss {_cell(loss)} {record.loss_unit}"
+    )
     lines.append(f"step {at}: {known}; of each layer the largest head (entropy: the lowest)")
     return "\n".join(line for line in lines if line)
 

@@ -173,7 +173,7 @@ def describe(training: Training) -> dict:
         "arm": arm.name, **config, "architecture": folded(flat(arm.config)), "recipe": arm.recipe.values(),
         "seed": arm.recipe.seed, "torch": torch.__version__, "python": platform.python_version(),
         "threads": torch.get_num_threads(), "code": code_version(), "parameters": training.parameters,
-        "corpus": corpus.described(), "seconds": round(training.seconds, 2),
+        "corpus": corpus.described(), "bytes_per_token": 1.0, "seconds": round(training.seconds, 2),
         "ended": training.ended or f"stopped at step {training.step}",
     }  # fmt: skip
 

@@ -22,8 +22,9 @@ from training import bare  # noqa: E402
 from model.growth.sizes import SIZES  # noqa: E402
 from viz.growth_state import GrowthState  # noqa: E402
 from viz.pages.growth import Files  # noqa: E402
-from viz.pages.growth_live import arms, corpus  # noqa: E402
+from viz.pages.growth_live import arms  # noqa: E402
 from viz.pages.growth_stage import Stage  # noqa: E402
+from viz.pages.growth_texts import Texts, standard  # noqa: E402
 from viz.shelf import Shelf  # noqa: E402
 from viz.store import Store  # noqa: E402
 from viz.theme import LIGHT  # noqa: E402
@@ -31,7 +32,7 @@ from viz.theme import LIGHT  # noqa: E402
 
 def streamed(state: GrowthState) -> float:
     """Seconds of one live run, from the click to the last message."""
-    stage = Stage(Shelf({"none": "tiny-llama"}, lambda source: None), Store(), Files())
+    stage = Stage(Shelf({"none": "tiny-llama"}, lambda source: None), Store(), Files(), Texts())
     began = time.perf_counter()
     last = ""
     for answer in stage.train(state, LIGHT, 1):
@@ -49,7 +50,7 @@ def main() -> None:
     torch.set_num_threads(1)
     state = GrowthState(size=options.size, live_steps=options.steps)
     left, right, _ = arms(state)
-    text = corpus()
+    text = standard()
     shares = []
     for _ in range(options.rounds):
         plain = bare(left, text, options.steps) + bare(right, text, options.steps)

@@ -10,7 +10,8 @@ from viz.picture import Picture
 from viz.theme import Theme, axis, figure, see_through
 
 FAINTEST = 0.35  # opacity of the first layer; the last is opaque
-ROOM = 0.055  # of a panel's height: labels nearer to each other than this are left out
+WORD, AROUND = 14, 56  # px that a label needs, and that axis and margins take of a panel's height
+FURTHEST = 1.7  # words that a label may stand from its line's end, where several end close together
 POWERS = range(-8, 40)
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -77,7 +78,7 @@ def panel(drawn: Panel, theme: Theme, *, revision: str, height: int = 250) -> Pi
     across = axis(theme, drawn.across, range=[0, last], nticks=7)
     return figure(
         data, theme, height=height, revision=revision, hovermode="closest", shapes=shapes,
-        annotations=[*_ends(drawn, colours), *_words(drawn, theme)], xaxis=across, yaxis=_upright(drawn, theme),
+        annotations=_ends(drawn, colours, theme, height), xaxis=across, yaxis=_upright(drawn, theme),
         margin={"l": 4, "r": 58, "t": 8, "b": 4},
     )  # fmt: skip
 
@@ -103,31 +104,53 @@ def _level(level: Level, theme: Theme) -> dict:
     return across | {"type": "line", "line": {"color": theme.secondary, "width": 1, "dash": "dot"}}
 
 
-def _words(drawn: Panel, theme: Theme) -> list[dict]:
-    base = {"showarrow": False, "xref": "paper", "x": 1, "xanchor": "left", "yanchor": "middle", "xshift": 4}
-    font = {"size": 11, "color": theme.secondary}
-    return [base | {"text": escape(level.label), "y": level.value, "font": font} for level in drawn.levels]
-
-
-def _ends(drawn: Panel, colours: tuple[str, ...]) -> list[dict]:
-    """Labels at the right end of the lines, the strongest first, none over another."""
+def _ends(drawn: Panel, colours: tuple[str, ...], theme: Theme, height: int) -> list[dict]:
+    """Words at the right: of the levels, and of the lines where they end, the strongest first. Those that end close together
+    are moved apart; one that would have to stand too far from its line is left out."""
     low, high = _range(drawn)
     place = np.log10 if drawn.log else float
-    taken = [(level.value - low) / max(high - low, 1e-9) for level in drawn.levels]
-    found = []
+    wide, room = height - AROUND, WORD / (height - AROUND)
+    share = lambda value: (value - low) / max(high - low, 1e-9)  # noqa: E731
+    base = {"showarrow": False, "xanchor": "left", "yanchor": "middle"}
+    wanted = [
+        (share(level.value), base | {"xref": "paper", "x": 1, "y": level.value, **_word(level.label, theme.secondary)})
+        for level in drawn.levels
+    ]
     for line in sorted(drawn.lines, key=lambda line: -line.strength * (1.5 if line.dash == "dash" else line.width)):
         values = np.asarray(line.values, float)
         good = np.flatnonzero(np.isfinite(values) & (values > 0 if drawn.log else True))
-        if not line.label or not len(good):
-            continue
-        at = float(place(values[good[-1]]))
-        share = (at - low) / max(high - low, 1e-9)
-        if all(abs(share - other) > ROOM for other in taken):
-            taken.append(share)
-            word = {"text": escape(line.label), "font": {"size": 11, "color": colours[line.side]}, "showarrow": False}
-            found.append(
-                word | {"x": float(line.steps[good[-1]]), "y": at, "xanchor": "left", "yanchor": "middle", "xshift": 4}
+        if line.label and len(good):
+            at = float(place(values[good[-1]]))
+            wanted.append(
+                (share(at), base | {"x": float(line.steps[good[-1]]), "y": at, **_word(line.label, colours[line.side])})
             )
+    kept: list[tuple[float, dict]] = []
+    for word in wanted:
+        shares = [share for share, _ in (*kept, word)]
+        if all(abs(a - b) <= FURTHEST * room for a, b in zip(shares, apart(shares, room), strict=True)):
+            kept.append(word)
+    moved = apart([share for share, _ in kept], room)
+    return [word | {"xshift": 4, "yshift": round((b - a) * wide, 1)} for (a, word), b in zip(kept, moved, strict=True)]
+
+
+def _word(text: str, colour: str) -> dict:
+    return {"text": escape(text), "font": {"size": 11, "color": colour}}
+
+
+def apart(places: list[float], room: float) -> list[float]:
+    """The nearest places, in the same order, of which no two are nearer than `room`: groups that collide share their middle."""
+    order = sorted(range(len(places)), key=lambda i: places[i])
+    groups: list[list[float]] = []  # [middle, members]
+    for i in order:
+        groups.append([places[i], 1])
+        while len(groups) > 1 and groups[-1][0] - groups[-2][0] < room * (groups[-1][1] + groups[-2][1]) / 2 - 1e-12:
+            (a, m), (b, n) = groups.pop(-2), groups.pop()
+            start = (a * m + b * n) / (m + n)
+            groups.append([start, m + n])
+    found, ranks = [0.0] * len(places), iter(order)
+    for middle, members in groups:
+        for k in range(int(members)):
+            found[next(ranks)] = middle + room * (k - (members - 1) / 2)
     return found
 
 
@@ -179,6 +202,7 @@ class Points:
     y: np.ndarray
     side: int
     label: str = ""
+    dash: str = "solid"
 
 
 def against(
@@ -187,20 +211,26 @@ def against(
 ) -> Picture:  # fmt: skip
     """Real runs as points, joined by thin lines that only guide the eye; `at` marks the chosen one."""
     colours, data = sides(theme), []
-    flat = Panel([Line(g.name, g.x, g.y, g.side, label=g.label) for g in groups], log=log_y)
+    flat = Panel([Line(g.name, g.x, g.y, g.side, label=g.label, dash=g.dash) for g in groups], log=log_y)
     xs = np.unique(np.concatenate([g.x for g in groups])) if groups else np.array([1.0])
     for g in groups:
         shown = np.where(np.isfinite(g.y) & ((g.y > 0) if log_y else True), g.y, np.nan).astype(np.float32)
         data.append(
             {
                 "type": "scatter", "mode": "lines+markers", "x": g.x.astype(np.float32), "y": shown, "name": escape(g.name),
-                "line": {"color": see_through(colours[g.side], 0.55), "width": 1.25},
-                "marker": {"size": 8, "color": colours[g.side]},
+                "line": {"color": see_through(colours[g.side], 0.55), "width": 1.25, "dash": g.dash},
+                "marker": {
+                    "size": 8 if g.dash == "solid" else 6, "color": colours[g.side],
+                    "symbol": "circle" if g.dash == "solid" else "circle-open",
+                },
                 "customdata": np.arange(len(g.x), dtype=np.int32),
                 "hovertemplate": f"{x} %{{x:.4g}}<br>{y} %{{y:.4g}}<extra>%{{fullData.name}}</extra>",
             }
         )  # fmt: skip
-    words = [word | {"x": float(np.log10(word["x"])) if log_x else word["x"], "xshift": 8} for word in _ends(flat, colours)]
+    words = [
+        word | {"x": float(np.log10(word["x"])) if log_x else word["x"], "xshift": 8}
+        for word in _ends(flat, colours, theme, height)
+    ]
     shapes = []
     if at is not None:
         line = {"color": theme.accent, "width": 1.25}

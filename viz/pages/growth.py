@@ -8,7 +8,7 @@ import json
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -19,11 +19,14 @@ from model.growth.record import SHIPPED, Record
 from viz.growth_state import GrowthState, parse
 from viz.pages.answers import plain
 from viz.pages.explore import _sentence
+from viz.pages.growth_frames import steps_of
 from viz.pages.growth_jobs import Jobs
+from viz.pages.growth_links import arms_of, measures_of, models_of, runs_of
 from viz.pages.growth_opened import as_json, read_sent, sweep_json
 from viz.pages.growth_records import Records
 from viz.pages.growth_sections import View, sections
 from viz.pages.growth_stage import Stage
+from viz.pages.growth_texts import Texts
 from viz.pages.growth_words import STORIES
 from viz.pages.shell import own_url, plotly_url, template
 from viz.shelf import Shelf
@@ -72,9 +75,9 @@ class Asked:
 class Growth:
     """The page's handlers over one shelf, one store and one folder of records."""
 
-    def __init__(self, shelf: Shelf, store: Store, folder: Path = SHIPPED):
-        self.shelf, self.store, self.records, self.files = shelf, store, Records(folder), Files()
-        self.stage, self.jobs = Stage(shelf, store, self.files), Jobs(shelf, store)
+    def __init__(self, shelf: Shelf, store: Store, folder: Path = SHIPPED, texts: Iterable[str] = ()):
+        self.shelf, self.store, self.records, self.files, self.texts = shelf, store, Records(folder), Files(), Texts(texts)
+        self.stage, self.jobs = Stage(shelf, store, self.files, self.texts), Jobs(shelf, store)
 
     def look(self, sent: object) -> dict:
         """The sections whose keys the browser does not have."""
@@ -109,7 +112,8 @@ class Growth:
         """Pause, go on, stop or keep a run that this browser started: it knows the run's name."""
         sent = sent if isinstance(sent, Mapping) else {}
         try:
-            return {"n": sent.get("n"), **self.stage.control(sent.get("run"), sent.get("what"))}
+            theme = THEMES["dark" if sent.get("scheme") == "dark" else "light"]
+            return {"n": sent.get("n"), **self.stage.control(sent.get("run"), sent.get("what"), theme)}
         except Exception as error:
             return {"n": sent.get("n"), **_sentence(error)}
 
@@ -121,6 +125,15 @@ class Growth:
             return {"n": sent.get("n"), "kind": "opened", "key": self.files.put(key, record), "name": record.meta["name"]}
         except Exception as error:
             return {"n": sent.get("n"), **_sentence(error)}
+
+    def bring(self, sent: object) -> dict:
+        """A text that a visitor pasted or uploaded -> the name under which a run reads it, and what it is."""
+        sent = sent if isinstance(sent, Mapping) else {}
+        try:
+            key, corpus = self.texts.bring(sent.get("name"), sent.get("data"))
+            return {"n": sent.get("n"), "kind": "text", "key": key, "name": corpus.name}
+        except Exception as error:
+            return {"n": sent.get("n"), "to": "text", **_sentence(error)}
 
     def measure(self, sent: object) -> Iterator[dict]:
         """What needs a model to run but no training: the sweeps, and checkpoints over a text."""
@@ -148,13 +161,20 @@ class Growth:
 
     def api_train(
         self, size: str = "M2", lr: float = 0.1, steps: int = 100, seed: int = 0, a_fixes: str = "", b_fixes: str = "qk-norm",
-        a_arch: str = "", b_arch: str = "",
-    ) -> dict:  # fmt: skip
-        """Train two arms that differ by choice (names of fixes with commas, tiny- architectures) and return both records."""
+        a_arch: str = "", b_arch: str = "", text: str = "",
+    ) -> Iterator[dict]:  # fmt: skip
+        """Train two arms that differ by choice (names of fixes with commas, tiny- architectures) on a text of this app.
+
+        Yields {"kind": "waiting", "ahead"} and {"kind": "progress", "step", "steps", "seconds_left"} at most ten times a
+        second, and at last {"kind": "ended", "runs"} with both records. A job that is cancelled ends within a step.
+        """
         asked = {"size": size, "live_lr": lr, "live_steps": steps, "live_seed": seed, "a_fixes": a_fixes, "b_fixes": b_fixes}
-        state, notes = parse(asked | {"a_arch": a_arch, "b_arch": b_arch})
-        records = self._or_raise(self.stage.trained, state)
-        return plain({"notes": notes, "runs": [as_json(record) for record in records]})
+        state, notes = parse(asked | {"a_arch": a_arch, "b_arch": b_arch, "text": text})
+        try:
+            records = yield from self.stage.trained(state)
+        except BlockscopeError as error:
+            raise gr.Error(str(error), print_exception=False) from None
+        yield plain({"kind": "ended", "notes": notes, "runs": [as_json(record) for record in records]})
 
     def api_untrained(self, kind: str = "scale") -> dict:
         """Growth without training: kind is scale, depth, context or width; each sweep says in its label what it is."""
@@ -202,15 +222,19 @@ class Growth:
         choice = self.records.choose(state) if self.records.entries else None
         view = View(
             state, self._theme(asked), self.records, self.store, choice, self.files.known(asked.sent.get("opened")),
-            self.files.known(asked.sent.get("result")), self.jobs.offered,
+            self.files.known(asked.sent.get("result")), self.jobs.offered, self.texts,
         )  # fmt: skip
-        if choice is None:
-            return view, notes
-        notes += choice.notes
-        layers, heads = view.sight().sides[0].record.values["max_logit"].shape[1:]
-        if not (-1 <= state.at_layer < layers and -1 <= state.at_head < heads):
-            notes.append(f"these runs have no layer {state.at_layer} head {state.at_head}: showing the worst heads")
-            state = replace(state, at_layer=-1, at_head=-1)
+        if choice is not None:
+            sight = view.sight()
+            state, lost = runs_of(state, [side.record for side in sight.shown()], steps_of(sight))
+            notes += [*choice.notes, *lost]
+        for settle in (
+            lambda s: arms_of(s, self.texts),
+            lambda s: models_of(s, self.shelf, self.jobs.step_groups),
+            measures_of,
+        ):
+            state, lost = settle(state)
+            notes += lost
         return replace(view, state=state), notes
 
     def _settled(self, view: View) -> GrowthState:
@@ -241,7 +265,7 @@ def blocks(growth: Growth) -> gr.Blocks:
         live, said, jobs = (hidden(name, "startHear", "") for name in ("live", "said", "jobs"))
         look = hidden("look", "startBus", 'events: ["look"]')
         train = hidden("train", "startBus", 'events: ["train", "drop"]')
-        control = hidden("control", "startBus", 'events: ["control", "open"]')
+        control = hidden("control", "startBus", 'events: ["control", "open", "bring"]')
         measure = hidden("measure", "startBus", 'events: ["measure", "halt"]')
         look.look(growth.look, look, view, queue=False, trigger_mode="always_last", **quiet)
         training = train.train(
@@ -250,6 +274,7 @@ def blocks(growth: Growth) -> gr.Blocks:
         train.drop(None, None, None, cancels=[training], queue=False, **quiet)
         control.control(growth.control, control, said, queue=False, trigger_mode="multiple", **quiet)
         control.open(growth.open, control, said, queue=False, trigger_mode="multiple", **quiet)
+        control.bring(growth.bring, control, said, queue=False, trigger_mode="multiple", **quiet)
         measuring = measure.measure(
             growth.measure, measure, jobs, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet
         )

@@ -11,7 +11,7 @@ from viz.figures import colours, labels
 from viz.figures.growth_heads import heads, short
 from viz.figures.heat import matrix
 from viz.nodes.card import Card, card, line
-from viz.pages.growth_recorded import SHARES, TITLES, Side, Sight
+from viz.pages.growth_recorded import SHARES, TITLES, Side, Sight, has
 from viz.pages.growth_records import worst_head
 from viz.theme import number
 
@@ -43,7 +43,7 @@ def _last_at(steps: np.ndarray, step: int) -> int:
 
 def head_map(s: Sight) -> tuple[Card, dict]:
     """Layers x heads of both arms, and the same at every step of the slider as the page plays it."""
-    shown = [side for side in s.shown() if s.quantity in side.record.values]
+    shown = [side for side in s.shown() if has(side.record, s.quantity)]
     steps, share = steps_of(s), s.quantity in SHARES
     values = [side.record.values[s.quantity] for side in shown]
     at = [[_last_at(side.record.step, step) for step in steps] for side in shown]
@@ -64,7 +64,9 @@ def head_map(s: Sight) -> tuple[Card, dict]:
     ]  # fmt: skip
     names = " and ".join(f"{side.name} (left)" if i == 0 else f"{side.name} (right)" for i, side in enumerate(shown))
     words = line(
-        QUANTITIES[s.quantity], names if len(shown) > 1 else "", "one colour range for all steps; a click chooses a head"
+        QUANTITIES[s.quantity],
+        names if len(shown) > 1 else f"of {shown[0].name}" if len(s.shown()) > 1 else "",
+        "one colour range for all steps; a click chooses a head",
     )
     return card(f"{s.place}-heads", f"{TITLES[s.quantity]} of every head", words, figure), {"heads": frames}
 

@@ -19,7 +19,7 @@ from viz.nodes.card import Card
 from viz.pages import growth_survey
 from viz.pages.answers import describe
 from viz.pages.explore import _progress
-from viz.pages.growth_live import corpus
+from viz.pages.growth_texts import standard
 from viz.pages.growth_untrained import CARDS, KINDS, scale_cards
 from viz.shelf import LM, Shelf
 from viz.store import Store
@@ -60,6 +60,7 @@ class Jobs:
         told = {"what": state.untrained, "title": KINDS[state.untrained], "label": _label(found)}
         if state.untrained == "scale":
             cards, more = scale_cards(found, theme)
+            told["label"] = f"{told['label']} {more.pop('law')}"
             return told | {"cards": self._cards(cards), **more}
         return told | {"cards": self._cards(CARDS[state.untrained](found[0], theme))}
 
@@ -69,8 +70,8 @@ class Jobs:
             if kind == "scale":
                 models = self._pair(report)
                 context = min(LENGTH, *(lm.config.context for lm in models))
-                starts = torch.linspace(0, len(corpus().validation) - context - 1, TEXTS).long()
-                text = windows(corpus().validation, starts, context)
+                held_out = standard().validation
+                text = windows(held_out, torch.linspace(0, len(held_out) - context - 1, TEXTS).long(), context)
                 found = [_drained(untrained.scale_sweep(lm, text), report) for lm in models]
             else:
                 found = [_drained(SWEEPS[kind](), report)]

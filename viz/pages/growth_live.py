@@ -6,14 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 import numpy as np
 
 from model.counting import count_config
 from model.errors import BlockscopeError
 from model.growth.arms import ARCHITECTURE, Arm, differences, pair
-from model.growth.corpus import Corpus, standard_library
+from model.growth.corpus import Corpus
 from model.growth.fixes import FIXES, fixed
 from model.growth.record import Record
 from model.growth.sizes import SIZES, base_arm
@@ -21,6 +20,7 @@ from model.growth.train import Event, Training, interleave
 from model.presets import PRESETS
 from viz.growth_state import GrowthState, real
 from viz.pages.growth_records import over_heads
+from viz.pages.growth_texts import Texts, standard
 from viz.worker import Step
 
 ARCHITECTURES = [name for name, config in PRESETS.items() if name.startswith("tiny-") and config.d_vocab >= 256]
@@ -77,22 +77,19 @@ def words(arm: Arm) -> str:
     return ", ".join(FIXES[part].title if part in FIXES else "no fix" if part == "off" else part for part in parts)
 
 
-@lru_cache(maxsize=1)
-def corpus() -> Corpus:
-    """The default text, read once for all runs of this app."""
-    return standard_library()
-
-
 @dataclass(eq=False)
 class Live:
-    """One run of two arms. `points` grow while it trains; any thread may read them, and set `paused` or `stopped`."""
+    """One run of two arms on the text that `read` gives. `points` grow while it trains; any thread may read them, and set
+    `paused` or `stopped`."""
 
     left: Arm
     right: Arm
     chosen: list[str]
+    read: Callable[[], Corpus] = standard
     id: str = field(default_factory=lambda: secrets.token_urlsafe(16))
     points: list[list] = field(default_factory=list)
     trainings: list[Training] = field(default_factory=list)
+    corpus: Corpus | None = None
     paused: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     began: float = 0.0
@@ -112,7 +109,11 @@ class Live:
     def work(self, report: Report) -> None:
         """Train until the end, until `stopped`, or until `report` raises because nobody is there any more."""
         report(Step(0, 0, "reading the text"))
-        text, steps = corpus(), self.left.recipe.steps
+        text, steps = self.read(), self.left.recipe.steps
+        text.require(self.left.recipe.context)
+        report(Step(0, 0, "counting its bigrams and trigrams"))
+        text.described()  # counts them, once a text, before the clock starts
+        self.corpus = text
         snapshots = sorted({round(share * steps) for share in SNAPSHOTS})
         self.trainings = [Training(arm, text, snapshots=snapshots) for arm in (self.left, self.right)]
         self.began = time.monotonic()
@@ -155,12 +156,14 @@ def _number(value: float) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def form(state: GrowthState) -> dict:
+def form(state: GrowthState, texts: Texts) -> dict:
     """What may be chosen, what differs as chosen now, or the sentence on why it cannot be trained."""
     told: Mapping = {
         "sizes": [[name, size.title, size.steps] for name, size in SIZES.items()],
         "fixes": [[name, fix.title] for name, fix in FIXES.items()],
         "architectures": ARCHITECTURES,
+        "texts": texts.menu(state.text),
+        "text": texts.facts(state.text),
     }
     try:
         left, right, _ = arms(state)

@@ -57,25 +57,36 @@ class Sight:
 
 
 def panels(s: Sight) -> list[Card]:
-    """The first level: how large, how even, how one-hot, and what it costs."""
-    return [*(_panel(s, quantity) for quantity in FIRST if _has(s, quantity)), *([_losses(s)] if _has_losses(s) else [])]
+    """The first level: how large, how even, how one-hot, and what it costs. What no run recorded is said in its place."""
+    return [*(_panel(s, quantity) for quantity in FIRST), _losses(s)]
 
 
 def details(s: Sight) -> list[Card]:
     """The second level; raw against capped where a run has a soft-cap."""
-    cards = [_panel(s, quantity) for quantity in SECOND if _has(s, quantity)]
+    cards = [_panel(s, quantity) for quantity in SECOND]
+    if not any(has(side.record, "max_capped") for side in s.sides):
+        return [*cards, _missing(s, "capped", "Raw against capped", "max_capped")]
     capped = [side for side in s.sides if _caps(side.record)]
     return [*cards, _capped(s, capped)] if capped else cards
 
 
-def _has(s: Sight, quantity: str) -> bool:
-    return any(quantity in side.record.values for side in s.sides)
+def has(record: Record, quantity: str) -> bool:
+    """Whether a record holds any number of a quantity; what overflowed everywhere is one."""
+    return quantity in record.values and not np.isnan(record.values[quantity]).all()
 
 
-def _has_losses(s: Sight) -> bool:
+def _has_loss(record: Record) -> bool:
     """A monitor of somebody's training knows no losses."""
-    losses = [loss for side in s.sides for loss in (side.record.train_loss, side.record.validation_loss)]
-    return any(np.isfinite(loss).any() for loss in losses)
+    return bool(np.isfinite(record.train_loss).any() or np.isfinite(record.validation_loss).any())
+
+
+def _missing(s: Sight, id: str, title: str, what: str) -> Card:
+    return Card(f"{s.place}-{id}", title, f"not recorded: {_those(s.sides)} no {what}, so there is nothing to draw here")
+
+
+def _those(sides: list[Side]) -> str:
+    names = list(dict.fromkeys(side.name for side in sides))
+    return f"{' and '.join(names)} {'holds' if len(names) == 1 else 'hold'}"
 
 
 def _caps(record: Record) -> bool:
@@ -84,9 +95,11 @@ def _caps(record: Record) -> bool:
 
 
 def _panel(s: Sight, quantity: str) -> Card:
-    drawn = [side for side in s.sides if quantity in side.record.values]
+    drawn = [side for side in s.sides if has(side.record, quantity)]
+    if not drawn:
+        return _missing(s, quantity, TITLES[quantity], quantity)
     lines = [each for side in drawn for each in _lines(s, side, quantity)]
-    words = []
+    words = [f"{_those(lacking)} none of it"] if (lacking := [side for side in s.sides if side not in drawn]) else []
     if quantity == "max_logit":
         lines += [each for side in drawn for each in _bounds(s, side)]
         words += [bound(side.record) for side in s.shown()]
@@ -141,7 +154,10 @@ def _bounds(s: Sight, side: Side) -> list[Line]:
 
 def _losses(s: Sight) -> Card:
     lines, levels = [], []
-    for side in s.sides:
+    known = [side for side in s.sides if _has_loss(side.record)]
+    if not known:
+        return _missing(s, "loss", "Loss", "loss")
+    for side in known:
         record, seed = side.record, f", seed {side.seed}" if s.several else ""
         dash = DASHES[[x.seed for x in s.sides if x.side == side.side].index(side.seed) % len(DASHES)]
         if not s.several:
@@ -150,14 +166,17 @@ def _losses(s: Sight) -> Card:
             )
         name = f"{side.name}{seed}: validation"
         lines.append(Line(name, record.step, record.validation_loss, side.side, label=short_name(side), dash=dash, width=2.25))
-    ngrams = (s.sides[0].record.meta.get("corpus") or {}).get("ngrams") or {}
+    ngrams = (known[0].record.meta.get("corpus") or {}).get("ngrams") or {}
     for n, word in (("2", "bigram"), ("3", "trigram")):
         if isinstance(ngrams.get(n), int | float):
             levels.append(Level(float(ngrams[n]), word))
     figure = panel(Panel(lines, unit="loss", levels=levels, span=loss_span(lines, levels)), s.theme, revision=f"{s.key}:loss")
-    known = f"; dotted: what counting {' and '.join(f'{x.label}s ({x.value:.2f})' for x in levels)} reaches" if levels else ""
+    reached = f"; dotted: what counting {' and '.join(f'{x.label}s ({x.value:.2f})' for x in levels)} reaches" if levels else ""
     faint = "" if s.several else "; faint: training loss, mean since the last probe"
-    return card(f"{s.place}-loss", "Loss", f"validation loss, nats per token{faint}{known}", figure)
+    units = " and ".join(dict.fromkeys(side.record.loss_unit for side in known))
+    lacking = [side for side in s.sides if side not in known]
+    none = f"; {_those(lacking)} none" if lacking else ""
+    return card(f"{s.place}-loss", "Loss", f"validation loss, {units}{faint}{reached}{none}", figure)
 
 
 def loss_span(lines: list[Line], levels: list[Level]) -> tuple[float, float] | None:

@@ -112,8 +112,8 @@ class Records:
         arms = list(dict.fromkeys(e.arm for e in at if e.arm != OFF)) or [OFF]
         fixes = [(arm, next(e.label for e in at if e.arm == arm)) for arm in arms]
         fix = state.fix if state.fix in arms else ON if ON in arms else arms[0]
-        if state.fix and state.fix != fix and group == "fixes":
-            notes.append(f"there is no run with that fix: showing {dict(fixes)[fix]}")
+        if state.fix and state.fix != fix:
+            notes.append(f"there is no run with the fix {state.fix[:40]!r} here: showing {dict(fixes).get(fix, fix)}")
         pairs = [self._pair(at, fix, int(s)) for s in (seeds if seed == ALL else [seed])]
         return Choice(group, pairs, [f"{x:g}" for x in lrs], f"{lr:g}", fixes, fix, seeds, seed, notes)
 

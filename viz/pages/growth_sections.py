@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from model.errors import BlockscopeError
@@ -15,9 +15,10 @@ from viz.nodes.card import Card
 from viz.pages import growth_live, growth_survey
 from viz.pages.answers import describe, plain
 from viz.pages.growth_frames import head_map, packed, patterns, steps_of
-from viz.pages.growth_recorded import TITLES, Side, Sight, details, panels, what_is_drawn
+from viz.pages.growth_recorded import TITLES, Side, Sight, details, has, panels, what_is_drawn
 from viz.pages.growth_records import ALL, GROUPS, OFF, ON, Choice, Records
 from viz.pages.growth_summary import about, fix_rows, sweep_cards
+from viz.pages.growth_texts import Texts, facts
 from viz.pages.growth_words import STORIES
 from viz.store import Store
 from viz.theme import Theme
@@ -38,6 +39,7 @@ class View:
     opened: tuple[tuple[str, Record], ...] = ()
     result: tuple[tuple[str, Record], ...] = ()
     models: tuple[str, ...] = ()  # what may be surveyed: models, and directories of training steps
+    texts: Texts = field(default_factory=Texts)
 
     def sight(self) -> Sight:
         """The recorded runs that are chosen."""
@@ -57,8 +59,8 @@ class View:
 
     def _sight(self, sides: list[Side], key: str, place: str) -> Sight:
         state = self.state
-        known = sides[0].record.values
-        quantity = state.quantity if state.quantity in known and state.quantity in TITLES else "max_logit"
+        known = any(has(side.record, state.quantity) for side in sides) and state.quantity in TITLES
+        quantity = state.quantity if known else "max_logit"
         return Sight(sides, state.at_layer, state.at_head, self.theme, key, quantity, place)
 
     def cards(self, found: Sequence[Card]) -> list[dict]:
@@ -80,9 +82,9 @@ def choice(v: View) -> dict:
         "groups": groups, "group": c.group, "lrs": c.lrs, "lr": c.lr, "fixes": c.fixes, "fix": c.fix,
         "seeds": [*c.seeds, *([ALL] if len(c.seeds) > 1 else [])], "seed": c.seed,
         "names": [side.name for side in v.sight().shown()], "story": STORIES.get(c.group, lambda records: [])(v.records),
-        "about": [f"{side.name}: {about(side.record)}" for side in shown],
+        "about": abouts(shown),
         "layers": int(shown[0].record.values["max_logit"].shape[1]), "several": c.seed == ALL,
-        "quantities": [[q, TITLES[q]] for q in QUANTITIES if q in shown[0].record.values and q in TITLES],
+        "quantities": [[q, TITLES[q]] for q in QUANTITIES if q in TITLES and any(has(side.record, q) for side in shown)],
         "differs": recorded_differences(shown[0].record.meta, shown[1].record.meta) if len(shown) > 1 else [],
     }  # fmt: skip
     if c.group == "fixes":
@@ -129,7 +131,7 @@ def sweeps(v: View) -> dict:
 
 
 def form(v: View) -> dict:
-    return growth_live.form(v.state)
+    return growth_live.form(v.state, v.texts)
 
 
 def checkpoints(v: View) -> dict:
@@ -155,8 +157,17 @@ def _files(v: View, files: Sequence[tuple[str, Record]], place: str) -> dict:
     differs = recorded_differences(*metas) if len(metas) == 2 and all("architecture" in meta for meta in metas) else []
     return {
         "cards": v.cards([*panels(sight), *details(sight)]), "names": [side.name for side in sight.sides], "differs": differs,
-        "about": [f"{side.name}: {about(side.record)}" for side in sight.sides], "drawn": what_is_drawn(sight), **ids,
+        "about": abouts(sight.sides), "drawn": what_is_drawn(sight), **ids,
     }  # fmt: skip
+
+
+def abouts(sides: Sequence[Side]) -> list[str]:
+    """One line on each run, and what they read: once where it is the same."""
+    told = [f"{side.name}: {about(side.record)}" for side in sides]
+    read = {side.name: facts(side.record.meta.get("corpus") or {}) for side in sides}
+    if len(set(read.values())) == 1:
+        return [*told, *(f"text: {one}" for one in set(read.values()) if one)]
+    return [*told, *(f"text of {name}: {one}" for name, one in read.items() if one)]
 
 
 def any_patterns(sight: Sight) -> bool:
@@ -165,7 +176,7 @@ def any_patterns(sight: Sight) -> bool:
 
 RUNS = ("group", "lr", "fix", "run_seed")
 HEAD = ("at_layer", "at_head")
-LIVE = ("size", "live_lr", "live_seed", "live_steps", "a_arch", "a_fixes", "b_arch", "b_fixes")
+LIVE = ("size", "live_lr", "live_seed", "live_steps", "a_arch", "a_fixes", "b_arch", "b_fixes", "text")
 SECTIONS: dict[str, tuple[tuple[str, ...], bool, Callable[[View], dict]]] = {  # name -> fields, whether it has pictures, how
     "choice": (RUNS, False, choice),
     "panels": ((*RUNS, *HEAD), True, curves),
@@ -188,6 +199,7 @@ def key(v: View, name: str) -> str:
     values: list[Any] = [runs.get(field, getattr(v.state, field)) for field in fields]
     values += [v.theme.name] if drawn else []
     values += [[key for key, _ in getattr(v, name)]] if name in ("opened", "result") else []
+    values += [v.texts.facts(v.state.text)] if name == "form" else []
     return hashlib.sha256(json.dumps([name, *values]).encode()).hexdigest()[:16]
 
 

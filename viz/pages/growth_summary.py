@@ -14,7 +14,8 @@ def sweep_cards(found: dict[str, list], chosen: str, theme: Theme) -> list[Card]
     if not all(found.values()):
         return []
     side, cards = {OFF: 0, ON: 1}, []
-    unsettled = "nats per token; one seed each: differences of about 0.05 are not settled"
+    units = " and ".join(dict.fromkeys(record.loss_unit for runs in found.values() for _, record in runs))
+    unsettled = f"{units}; one seed each: differences of about 0.05 are not settled"
     for key, title, of, log, words in (
         ("logit", "Largest |logit| at the end", end, True, "over all layers and heads at the last step; both axes logarithmic"),
         ("loss", "Validation loss at the end", final_loss, False, unsettled),
@@ -48,7 +49,7 @@ def fix_rows(runs: list[Record]) -> dict:
         )  # fmt: skip
     heads_ = [
         "run",
-        "validation loss",
+        f"validation loss, {' or '.join(dict.fromkeys(record.loss_unit for record in runs))}",
         "largest |logit|, end",
         "its peak",
         "after soft-cap, end",

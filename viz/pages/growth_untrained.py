@@ -30,29 +30,63 @@ def side_of(series: str) -> int:
 def scale_cards(sweeps: Sequence[Sweep], theme: Theme) -> tuple[list[Card], dict]:
     """One sweep a model, the left one without QK-norm: s^2 against flat, and what it costs; numbers for every factor."""
     factors = np.array([row.x for row in sweeps[0].rows])
-    groups = {"logit": [], "entropy": [], "loss": []}
+    lines = {"logit": [], "entropy": [], "loss": []}
     for i, (sweep, arm) in enumerate(zip(sweeps, ARMS, strict=False)):
-        tops = np.array([_top(row.max_logit) for row in sweep.rows])
-        groups["logit"].append(Points(arm, factors, tops, i, label=arm.split()[-1]))
-        groups["entropy"].append(
-            Points(arm, factors, np.array([_least(r.entropy) for r in sweep.rows]), i, label=arm.split()[-1])
-        )
-        groups["loss"].append(Points(arm, factors, np.array([r.loss for r in sweep.rows]), i, label=arm.split()[-1]))
+        word, rows = arm.split()[-1], sweep.rows
+        for name, of, label, dash in (
+            ("logit", _first, word, "solid"), ("logit", lambda row: _top(row.max_logit), f"{word}, worst", "dot"),
+            ("entropy", lambda row: _least(row.entropy), word, "solid"), ("loss", lambda row: row.loss, word, "solid"),
+        ):  # fmt: skip
+            what = {"solid": f"{arm}, layer 0" if name == "logit" else arm, "dot": f"{arm}, worst layer"}[dash]
+            lines[name].append(Points(what, factors, np.array([of(row) for row in rows]), i, label, dash))
     cards, said = [], {
-        "logit": ("Largest |logit|", True, "worst layer; both axes logarithmic: s² is a straight line of slope 2"),
+        "logit": ("Largest |logit|", True, "solid: layer 0, dotted: the worst layer; axes logarithmic, so that s² is a line"),
         "entropy": ("Entropy / log n", False, "mean over heads, of the layer where it is lowest"),
         "loss": ("Loss", False, "next-token cross-entropy on the same text, nats per byte"),
     }  # fmt: skip
     for name, (title, log, words) in said.items():
-        figure = against(groups[name], theme, x="s", y=title, log_y=log, revision=f"scale:{name}", at=1.0)
+        figure = against(lines[name], theme, x="s", y=title, log_y=log, revision=f"scale:{name}", at=1.0)
         cards.append(card(f"untrained-{name}", title, words, figure))
     told = []
     for i, s in enumerate(factors):
         rows = [(arm, sweep.rows[i]) for arm, sweep in zip(ARMS, sweeps, strict=False)]
-        told.append(
-            [f"s = {s:g}", *(f"{arm}: largest |logit| {number(_top(r.max_logit))}, loss {r.loss:.3f}" for arm, r in rows)]
-        )
-    return cards, {"factors": [float(s) for s in factors], "told": told}
+        told.append([f"s = {s:g}", *(f"{arm}: {_told(row)}" for arm, row in rows)])
+    return cards, {"law": _square_law(sweeps), "factors": [float(s) for s in factors], "told": told}
+
+
+def _square_law(sweeps: Sequence[Sweep]) -> str:
+    """Why layer 0 is drawn, how exactly it follows s^2, and why the worst layer need not: in numbers of these sweeps."""
+    off, on = (list(sweep.rows) for sweep in sweeps[:2])
+    one = next(row for row in off if row.x == 1)
+    last = off[-1]
+    first = np.array([_first(row) / _first(one) / row.x**2 for row in off])
+    flat = max(np.ptp([_first(row) for row in on]), np.ptp([_top(row.max_logit) for row in on]))
+    worst = _top(last.max_logit) / _top(one.max_logit)
+    squared, near = number(_first(last) / _first(one)), _percent(float(np.abs(first - 1).max()))
+    where = _where(one) if _where(one) == _where(last) else f"{_where(one)} at s = 1, {_where(last)} at s = {last.x:g}"
+    return (
+        "In layer 0, whose input no W_q or W_k has touched, the largest logit without QK-norm is s² exactly: "
+        f"{squared} times at s = {last.x:g}, within {near} at every s; with QK-norm it is flat in every layer, "
+        f"within {number(float(flat))}. The worst layer without it ({where}) goes {number(worst)} times instead of "
+        f"{number(last.x**2)}: later layers read what the changed attention wrote."
+    )
+
+
+def _told(row: Row) -> str:
+    largest = f"largest |logit| {number(_first(row))} in layer 0, {number(_top(row.max_logit))} in the worst ({_where(row)})"
+    return f"{largest}, loss {row.loss:.3f}"
+
+
+def _first(row: Row) -> float:
+    return float(row.max_logit[0])
+
+
+def _where(row: Row) -> str:
+    return f"layer {int(np.nanargmax(row.max_logit))}"
+
+
+def _percent(share: float) -> str:
+    return "0.01%" if share < 1e-4 else f"{share:.2%}"
 
 
 def depth_cards(sweep: Sweep, theme: Theme) -> list[Card]:

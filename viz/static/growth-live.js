@@ -2,10 +2,12 @@
 import { showCards } from "./charts.js";
 import { cards, pickCell } from "./growth-recorded.js";
 import { Stepper } from "./growth-steps.js";
+import { drawTexts, hearText, wireTexts } from "./growth-text.js";
 import { at, change, keys, latest, make, notice, scheme, send, showFiles, state } from "./growth.js";
 
 const PANELS = ["max_logit", "entropy", "one_hot"];
-let run = null; // {id, token, layers, received, at, paused, over}
+const NAMES = [...PANELS, "loss"];
+let run = null; // {id, token, layers, received, paused, over, scheme, curves, kept}
 let asked = 0; // token of the newest run: answers of older ones are dropped
 let form = null;
 let stepper = null;
@@ -17,6 +19,7 @@ const busy = () => run !== null && !run.over;
 
 export async function drawLive(sections, now) {
   if (sections.form) drawForm(sections.form, now);
+  if (run?.scheme && run.scheme !== scheme() && !at("cards-live").hidden) ask("theme");
   const { result } = sections;
   if (!result) return;
   at("result").hidden = !result.heads;
@@ -41,6 +44,7 @@ function drawForm(told, now) {
   form = told;
   const size = at("size");
   if (!size.options.length) size.replaceChildren(...told.sizes.map(([name, title]) => new Option(`${name}: ${title}`, name)));
+  drawTexts(told);
   for (const side of ["a", "b"]) drawArm(side, told, now);
   for (const control of document.querySelectorAll("[data-live]")) {
     if (control !== document.activeElement || control.matches("select")) control.value = String(now[control.dataset.live]);
@@ -94,8 +98,7 @@ function armChanged(side) {
 function train() {
   drop();
   asked += 1;
-  run = { id: null, token: asked, layers: [], received: 0, over: false, paused: false, curves: {} };
-  at("kept").replaceChildren();
+  run = { id: null, token: asked, layers: [], received: 0, over: false, paused: false, curves: {}, scheme: "", kept: -1 };
   showFiles("result", []);
   say("asking for a place…");
   buttons();
@@ -129,11 +132,17 @@ function failed(answer) {
 
 function begin(answer) {
   run.layers = answer.layers;
+  run.scheme = answer.scheme;
   at("cards-live").hidden = at("live-keys").hidden = false;
   keys(at("live-keys"), answer.names);
+  at("text-about").textContent = answer.text;
   const mine = run.token;
-  drawn = showCards(at("cards-live"), answer.cards, { onPick: () => {}, current: () => run?.token === mine });
+  const empty = () => showCards(at("cards-live"), answer.cards, { onPick: () => {}, current: () => run?.token === mine });
+  drawn = drawn.catch(() => {}).then(empty).then(() => paint(new Map(NAMES.map((name) => [name, tracesOf(name)])))).catch((error) => console.warn(error));
 }
+
+/** The traces of a panel that have points. */
+const tracesOf = (name) => Object.keys(run.curves).filter((key) => key.startsWith(name + " ")).map((key) => Number(key.slice(name.length + 1)));
 
 /** New points; a few come twice, so that one message may be missed. */
 function points(answer) {
@@ -152,10 +161,10 @@ function take(answer) {
 /** [arm, step, loss, probe] -> the traces of each panel, in the order in which Python made them. */
 async function extend(fresh) {
   const [left, right] = run.layers;
-  const grown = new Map([...PANELS, "loss"].map((name) => [name, new Set()])); // panel -> traces with new points
+  const grown = new Map(NAMES.map((name) => [name, new Set()])); // panel -> traces with new points
   const put = (name, trace, x, y) => {
     if (y === null || y === undefined) return;
-    const all = (run.curves[name + trace] ??= { x: [], y: [] });
+    const all = (run.curves[name + " " + trace] ??= { x: [], y: [] });
     all.x.push(x);
     all.y.push(y);
     grown.get(name).add(trace);
@@ -168,11 +177,16 @@ async function extend(fresh) {
     put("max_logit", left + right + arm, step, bound);
     PANELS.forEach((name, i) => quantities[i].forEach((value, layer) => put(name, arm * left + layer, step, value)));
   }
+  await paint(grown);
+}
+
+/** Whole curves of these traces into their pictures. */
+async function paint(grown) {
   for (const [name, traces] of grown) {
     const gd = document.querySelector(`[data-card="live-${name}"] .gd`);
-    if (!gd?._fullLayout || !traces.size) continue;
     const which = [...traces];
-    const all = which.map((trace) => run.curves[name + trace]);
+    if (!gd?._fullLayout || !which.length) continue;
+    const all = which.map((trace) => run.curves[name + " " + trace]);
     await plotly().restyle(gd, { x: all.map((one) => one.x), y: all.map((one) => one.y) }, which);
   }
 }
@@ -208,40 +222,53 @@ function buttons() {
   at("pause").hidden = !training;
   at("pause").textContent = run?.paused ? "Go on" : "Pause";
   at("stop").hidden = !on;
-  at("keep").hidden = !(run?.measured || training);
+  at("keep").hidden = !(run?.measured || training) || (run.over && run.kept === run.received);
+  at("keep").textContent = run?.kept > 0 ? "Keep this step too" : "Keep";
   at("live-bar").hidden = !on;
 }
 
 function ask(what) {
-  send("control", "control", { n: (saidNumber += 1), run: run.id, what });
+  send("control", "control", { n: (saidNumber += 1), run: run.id, what, scheme: scheme() });
 }
 
-/** Answers to pause, stop, keep and to an opened record. */
+/** Answers to pause, stop, keep, to another theme, to an opened record and to a text. */
 export function hearSaid(answer) {
   if (!answer || answer.n === undefined) return;
   if (answer.kind === "opened" || answer.to === "open") return at("s-open").dispatchEvent(new CustomEvent("opened", { detail: answer }));
+  if (answer.kind === "text" || answer.to === "text") return hearText(answer);
   if (answer.kind === "error") return answer.n === openedNumber.value ? at("s-open").dispatchEvent(new CustomEvent("opened", { detail: answer })) : say(answer.sentence);
   if (answer.run !== run?.id) return;
+  if (answer.kind === "begin") begin(answer);
   if (answer.kind === "points") take(answer);
-  if (answer.kind === "kept") drawKept(answer.kept);
+  if (answer.kind === "kept") drawKept(answer);
 }
 
 export const openedNumber = { value: -1 };
 export const nextNumber = () => (saidNumber += 1);
 
-function drawKept(kept) {
-  at("kept").replaceChildren(
-    ...kept.map((one, i) => {
-      const item = make("li", i ? "of-b" : "of-a");
-      const explore = make("a", "", "open in Explore");
-      explore.href = new URL("../?" + new URLSearchParams({ model: one.model }), document.baseURI).href;
-      const save = make("button", "pill", `record, ${(one.file.bytes / 1024).toFixed(0)} kB`);
-      save.type = "button";
-      save.addEventListener("click", () => download(one.file).catch((error) => notice(error.message, true)));
-      item.append(make("span", "key" + (i ? " b" : ""), `${one.arm}, step ${one.step}`), explore, save);
-      return item;
-    }),
-  );
+/** What was kept, under which name, how long, and how to open it; the newest stands first. */
+function drawKept(answer) {
+  run.kept = run.over ? run.received : answer.points;
+  const list = make("ul");
+  for (const [i, one] of answer.kept.entries()) {
+    const item = make("li");
+    const explore = make("a", "", "open in Explore");
+    explore.href = new URL("../?" + new URLSearchParams({ model: one.model }), document.baseURI).href;
+    const measure = make("button", "pill small", "measure below");
+    measure.type = "button";
+    measure.addEventListener("click", () => {
+      change({ model: one.model, models: "" }, "replace");
+      at("s-checkpoint").scrollIntoView();
+      at("survey-form").requestSubmit();
+    });
+    const save = make("button", "pill small", `save its record, ${(one.file.bytes / 1024).toFixed(0)} kB`);
+    save.type = "button";
+    save.addEventListener("click", () => download(one.file).catch((error) => notice(error.message, true)));
+    item.append(make("span", "key" + (i ? " b" : ""), `${one.arm}, step ${one.step}`), make("code", "", one.model), explore, measure, save);
+    list.append(item);
+  }
+  at("kept").prepend(make("p", "", answer.said), list);
+  buttons();
 }
 
 async function download(file) {
@@ -256,6 +283,7 @@ async function download(file) {
 }
 
 export function wireLive() {
+  wireTexts();
   stepper = new Stepper("result", document.querySelector('[data-stepper="result"]'));
   at("live-form").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -12,6 +12,7 @@ let view = null;
 let started = false;
 export let state = {};
 let confirmed = null;
+let asked = {}; // what the newest question said of the fields that the browser changes by itself
 let token = 0;
 let step = "replace";
 let patience = 0;
@@ -35,6 +36,7 @@ export function change(fields, how = "push") {
   if ("theme" in fields) paintTheme();
   step = how;
   token += 1;
+  asked = { run_step: state.run_step, factor: state.factor };
   send("look", "look", { token, scheme: scheme(), state: { ...state }, have: { ...have }, ...files });
   clearTimeout(patience);
   patience = setTimeout(() => notice("The app has not answered for 20 s; it may be gone or busy.", true), 20000);
@@ -76,7 +78,7 @@ function receive(answer) {
   }
   const local = { run_step: state.run_step, factor: state.factor }; // chosen since, without asking
   state = { ...answer.state };
-  if (confirmed) for (const [name, value] of Object.entries(local)) if (value !== undefined) state[name] = Number(value);
+  for (const [name, value] of Object.entries(local)) if (value !== asked[name]) state[name] = Number(value);
   confirmed = { ...state };
   if (stay) notice(stay, true);
   else if (answer.notes.length) notice(answer.notes.map((n) => n.charAt(0).toUpperCase() + n.slice(1) + ".").join(" "), false);
