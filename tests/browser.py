@@ -8,6 +8,7 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import hostile
 import uvicorn
 from playwright.sync_api import Page, sync_playwright
 
@@ -16,7 +17,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
+HOSTILE = hostile.MARKUP
 COMPLETE = """(node) => {
     const page = document.querySelector("#bs");
     if (!page || !(Number(page.dataset.ready) > 0) || page.dataset.complete !== page.dataset.ready) return false;

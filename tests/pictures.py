@@ -12,6 +12,8 @@ from model.positions import Llama3, Yarn
 from model.run import LM
 from model.weights import WeightStore
 from viz import nodes
+from viz.figures import colours, labels
+from viz.figures.heat import matrix
 from viz.state import UiState
 from viz.theme import LIGHT
 
@@ -22,6 +24,16 @@ NODES = [
 ]  # fmt: skip
 YARN = Yarn(factor=4.0, original=16)
 LLAMA3 = Llama3(factor=8.0, low=1.0, high=4.0, original=16)
+
+
+def tokens(name: str, pieces: list[str]) -> labels.Axis:
+    return labels.token_axis(name, pieces)
+
+
+def square(values: np.ndarray, pieces: list[str] | None = None, theme=LIGHT, **more):
+    pieces = pieces or [str(i) for i in range(len(values))]
+    colour = more.pop("colour", None) or colours.signed(values, theme)
+    return matrix(values, tokens("query", pieces), tokens("key", pieces), colour, theme, revision="r", **more)
 
 
 def scene(lm, tokens, **state) -> nodes.Scene:

@@ -4,6 +4,7 @@ import json
 import math
 
 import browser as b
+import hostile
 import pytest
 from configs import values
 from fastapi.testclient import TestClient
@@ -20,7 +21,7 @@ from viz.pages.anatomy_answers import SECTIONS, counted
 from viz.pages.anatomy_charts import FIGURES
 from viz.store import Store
 
-HOSTILE = "<img src=x onerror=window.pwned=1>${alert(1)}{{7*7}}`\\"
+HOSTILE = hostile.MARKUP
 
 
 @pytest.fixture(scope="module")

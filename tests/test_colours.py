@@ -2,24 +2,14 @@
 
 import numpy as np
 import pytest
+from pictures import square
 
 from viz import theme as th
 from viz.figures import colours, labels
-from viz.figures.heat import matrix
 from viz.figures.stack import slant
 
 LIGHT, DARK = th.LIGHT, th.DARK
 HOSTILE = ["<s>", "</s>", "<b>x</b>", "<|im_start|>", "a&b", "%{x}", "", "\x00\n", "x" * 50]
-
-
-def tokens(name: str, pieces: list[str]) -> labels.Axis:
-    return labels.token_axis(name, pieces)
-
-
-def square(values: np.ndarray, pieces: list[str] | None = None, theme=LIGHT, **more):
-    pieces = pieces or [str(i) for i in range(len(values))]
-    colour = more.pop("colour", None) or colours.signed(values, theme)
-    return matrix(values, tokens("query", pieces), tokens("key", pieces), colour, theme, revision="r", **more)
 
 
 # ---- axes and labels ----------------------------------------------------------------------------------------------------

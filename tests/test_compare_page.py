@@ -8,6 +8,7 @@ import browser as b
 import numpy as np
 import pytest
 from gradio_client import Client
+from hostile import VALUES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -27,25 +28,6 @@ MODELS = {"tiny": "tiny-llama", "normed": "tiny-qwen3", "gpt2": "tiny-gpt2", "la
 calmly = settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
-HOSTILE = [
-    2.5,
-    math.nan,
-    math.inf,
-    "NaN",
-    "",
-    "abc",
-    None,
-    True,
-    [],
-    {"a": 1},
-    "1" * 4000,
-    b"3",
-    "<img src=x>",
-    "${1}{{2}}",
-    "../../etc",
-    "-9",
-    -1,
-]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +102,7 @@ def test_naming_a_side_is_asking_for_it():
 
 @pytest.mark.parametrize("name", CompareState.__dataclass_fields__)
 def test_hostile_values_are_dropped_and_said(name):
-    for value in HOSTILE:
+    for value in [*VALUES, -1]:
         state, notes = parse({name: value})
         assert isinstance(state, CompareState) and all(len(note) < 300 and "\n" not in note for note in notes)
         kept = getattr(state, name)

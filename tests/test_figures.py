@@ -10,6 +10,7 @@ import browser as b
 import numpy as np
 import plotly
 import pytest
+from pictures import square
 from playwright.sync_api import sync_playwright
 
 from viz import theme as th
@@ -25,16 +26,6 @@ from viz.picture import Picture
 
 LIGHT, DARK = th.LIGHT, th.DARK
 LARGEST = 300_000
-
-
-def tokens(name: str, pieces: list[str]) -> labels.Axis:
-    return labels.token_axis(name, pieces)
-
-
-def square(values: np.ndarray, pieces: list[str] | None = None, theme=LIGHT, **more):
-    pieces = pieces or [str(i) for i in range(len(values))]
-    colour = more.pop("colour", None) or colours.signed(values, theme)
-    return matrix(values, tokens("query", pieces), tokens("key", pieces), colour, theme, revision="r", **more)
 
 
 def strict(figure) -> dict:
