@@ -205,7 +205,10 @@ def test_which_files_are_needed():
     assert needed(meta, frozenset(), None, "o/n") == {"params.json", "consolidated.safetensors", "tokenizer.model"}
     index = dict.fromkeys(["config.json", "model.safetensors.index.json", "a.safetensors"], 1)
     assert "../b" not in needed(index, frozenset({"a.safetensors", "../b"}), None, "o/n")
-    for sizes, file, word in (({"a.gguf": 1}, "b.gguf", "it has a.gguf"), ({"a.txt": 1}, None, "no model that can be opened")):
+    for sizes, file, word in (
+        ({"a.gguf": 1}, "b.gguf", "name one that it has: a.gguf"),
+        ({"a.txt": 1}, None, "no model that can be opened"),
+    ):
         with pytest.raises(BlockscopeError, match=word):
             needed(sizes, frozenset(), file, "o/n")
 

@@ -153,7 +153,7 @@ def test_unknown_and_misshapen_quantisation_is_refused(tmp_path):
         (CT | {"transform_config": {"a": 1}}, "transform_config"),
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "NVFP4"),
         ({"bits": 4}, "quant_method"),
-        ("fp8", "expected an object"),
+        ("fp8", "an object"),
         (FP8 | {"weight_block_size": [0, 128]}, "weight_block_size"),
     ):
         assert word in refusal(folder_of(tmp_path, tensors, quantization))

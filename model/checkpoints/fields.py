@@ -111,7 +111,7 @@ def parse_json(data: bytes, where: str, remedy: str = "download it again") -> di
     except ValueError:  # a whole number with more digits than Python will read
         raise BlockscopeError(f"{where} holds a number too long to read; correct it") from None
     if not isinstance(value, dict):
-        raise BlockscopeError(f"{where} holds {shown(value)}; expected an object {{...}} with the model's settings")
+        raise BlockscopeError(f"{where} holds {shown(value)}; expected an object {{...}} with the model's settings: {remedy}")
     return value
 
 

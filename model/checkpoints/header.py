@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.checkpoints.fields import shown
+from model.checkpoints.foreign import foreign
 from model.errors import BlockscopeError
 
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
@@ -19,17 +20,6 @@ BITS = {  # of one element
     "U16": 16, "U8": 8, "BOOL": 8, "C64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8,
     "F8_E5M2FNUZ": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
 }  # fmt: skip
-DISGUISES = (  # how other files begin that turn up under this name
-    (b"version https://git-lfs", "is a Git LFS pointer, not the weights; run `git lfs pull` in the folder"),
-    (b"PK\x03\x04", "is a PyTorch pickle archive, which can run code; convert it to safetensors first"),
-    *(
-        (b"\x80" + bytes([protocol]), "is a pickle, which can run code; convert it to safetensors first")
-        for protocol in (2, 3, 4, 5)
-    ),
-    (b"GGUF", "is a GGUF file, not safetensors; download the safetensors version of the model"),
-    (b"<", "is a web page, not weights; download the file again"),
-    (b"{", "is a JSON text, not weights; download the file again"),
-)
 
 
 @dataclass(frozen=True)
@@ -57,11 +47,9 @@ def read_header(path: Path) -> dict[str, Entry]:
         raise fail(f"is empty; {again}")
     try:
         with path.open("rb") as file:
-            start = file.read(24)
-            for magic, sentence in DISGUISES:
-                # a length may happen to begin with these bytes; then the header's own brace follows
-                if start.startswith(magic) and start[8:9] != b"{":
-                    raise fail(sentence)
+            start = file.read(300)
+            if sentence := foreign(path, start):
+                raise fail(sentence)
             if size < 10:
                 raise fail(f"is {size} bytes, too short for a safetensors file; {again}")
             length = int.from_bytes(start[:8], "little")
@@ -113,7 +101,9 @@ def _entry(key: str, value: object, fail) -> Entry:
                 f"describes {shown(key)} as {shown(value)}; expected dtype, shape, data_offsets: download the file again"
             )
     if dtype not in BITS:
-        raise fail(f"stores {shown(key)} as {shown(dtype)}, a number format that is not known here")
+        raise fail(
+            f"stores {shown(key)} as {shown(dtype)}, a number format that is not known here; save the model in bfloat16 first"
+        )
     needed = math.prod(shape) * BITS[dtype]  # Python's integers do not overflow
     if needed % 8 or needed // 8 != end - begin:
         raise fail(

@@ -44,7 +44,9 @@ def fetch(source: str, progress: Told | None = None) -> Fetched:
     """
     hit = ID.fullmatch(source)
     if not hit:
-        raise BlockscopeError(f"{shown(source, 200)} is not a hub id; expected org/name")
+        raise BlockscopeError(
+            f"{shown(source, 200)} is not a hub id; expected org/name, such as org/name@revision or org/name/file.gguf"
+        )
     repo, file, revision = f"{hit[1]}/{hit[2]}", hit[3], hit[4]
     from huggingface_hub import HfApi, constants, errors  # takes half a second; most models lie on disk
 
@@ -85,7 +87,7 @@ def needed(sizes: Mapping[str, int], shards: frozenset[str], file: str | None, r
     if file is not None:
         if file not in sizes:
             raise BlockscopeError(
-                f"the hub's {repo} has no file {shown(file)}; it has {listed(_ggufs(sizes)) or 'no GGUF files'}"
+                f"the hub's {repo} has no file {shown(file)}; name one that it has: {listed(_ggufs(sizes)) or 'no GGUF at all'}"
             )
         return _parts(file, sizes)
     tokenizer = {next((name for name in TOKENIZERS if name in sizes), "")} - {""}
@@ -108,7 +110,8 @@ def needed(sizes: Mapping[str, int], shards: frozenset[str], file: str | None, r
             "repository that has safetensors or GGUF"
         )
     raise BlockscopeError(
-        f"the hub's {repo} holds no model that can be opened: no config.json with safetensors, and no GGUF file"
+        f"the hub's {repo} holds no model that can be opened: no config.json with safetensors, and no GGUF file; choose "
+        "a repository that has one of these"
     )
 
 

@@ -84,11 +84,11 @@ def _check_size(config: Decoder.Config, tensors: int, where: str, settings: str)
     if config.n_layers > tensors:
         raise BlockscopeError(
             f"{where}/{settings} asks for {config.n_layers:,} layers, but the files hold {tensors:,} tensors in all; "
-            "config and weights belong to different models"
+            "config and weights belong to different models: download both from one place"
         )
     if (experts := sum(getattr(block.mlp, "n_experts", 0) for block in config.blocks)) > MOST_EXPERTS:
         raise BlockscopeError(
-            f"{where}/{settings} asks for {experts:,} experts; expected at most {MOST_EXPERTS:,} in all layers"
+            f"{where}/{settings} asks for {experts:,} experts; expected at most {MOST_EXPERTS:,} in all: download it again"
         )
 
 
@@ -107,7 +107,7 @@ def find_prefix(found: Collection[str], family: Family, where: str) -> str:
         like = next(iter(family.prefixes)) + first[-1].replace("{i}", "0").replace("{leaf}", "weight")
         raise BlockscopeError(
             f"{where} holds none of the model's tensors: expected names like {like}, "
-            f"found {listed(found, 3)}; config and weights belong to different models"
+            f"found {listed(found, 3)}; config and weights belong to different models: download both from one place"
         )
     return next(iter(hits))
 
@@ -121,7 +121,7 @@ def _check(source: Source, shape: Shape, where: str, settings: str) -> None:
     if source.shape != shape:
         raise BlockscopeError(
             f"{source.name} in {source.file.name} has shape {list(source.shape)}, but {where}/{settings} asks for "
-            f"{list(shape)}; config and weights belong to different models"
+            f"{list(shape)}; config and weights belong to different models: download both from one place"
         )
     if source.reads not in DTYPES:
         scale = ", and there is no scale for it" if source.dtype in EIGHT_BITS else ""
@@ -139,7 +139,7 @@ def _judge_the_rest(config: Decoder.Config, family: Family, prefix: str, rest: I
     if surplus := [name for name in rest if name not in harmless]:
         raise BlockscopeError(
             f"{where} holds {len(surplus)} tensor{'s' if len(surplus) > 1 else ''} that the model of its config.json "
-            f"does not have: {listed(surplus)}; config and weights belong to different models"
+            f"does not have: {listed(surplus)}; config and weights belong to different models: download both from one place"
         )
     return [f"tensors that are not part of the model's blocks are not read: {listed(harmless)}"] if harmless else []
 

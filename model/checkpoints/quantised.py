@@ -42,9 +42,16 @@ def read_method(fields: Fields) -> Method | None:
     if given in (None, {}):
         return None
     if not isinstance(given, dict):
-        raise fields.fail(f"quantization_config is {shown(given)}; expected an object with quant_method")
+        raise fields.fail(
+            f"quantization_config is {shown(given)}; expected an object with quant_method, or null for plain weights"
+        )
     inner = Fields(given, f"{fields.where}, quantization_config")
     name = inner.raw("quant_method")
+    if name is None and {"group_size", "bits"} <= given.keys():
+        raise inner.fail(
+            "quant_method is missing and group_size and bits are given, as MLX does, whose packed weights are not read here; "
+            "run `mlx_lm.convert --dequantize` or open the original model"
+        )
     if name not in METHODS:
         raise inner.fail(
             f"the weights are quantised and quant_method is {shown(name)}; those that can be read are {listed(METHODS)}: "
@@ -96,12 +103,16 @@ def _scale_of(name: str, found: Mapping[str, Source]) -> Source | None:
 
 def _scaled(weight: Source, scale: Source, method: Method | None, where: str) -> Made:
     if scale.dtype not in SCALE_FORMATS:
-        raise BlockscopeError(f"{where}: {scale.name} is stored as {scale.dtype}; expected {listed(SCALE_FORMATS)}")
+        raise BlockscopeError(
+            f"{where}: {scale.name} is stored as {scale.dtype}; expected {listed(SCALE_FORMATS)}: "
+            "download the weights again, or save the model in bfloat16"
+        )
     block = _spread(weight.shape, scale.shape, method.block if method else None)
     if block is None:
         said = f" in blocks of {list(method.block)}" if method and method.block else ""
         raise BlockscopeError(
-            f"{where}: {scale.name} has shape {list(scale.shape)}, which does not fit {weight.name} {list(weight.shape)}{said}"
+            f"{where}: {scale.name} has shape {list(scale.shape)}, which does not fit {weight.name} "
+            f"{list(weight.shape)}{said}; download both again, or correct the config's weight_block_size"
         )
     return Made(
         file=weight.file, name=weight.name, dtype=weight.dtype, shape=weight.shape, reads="F32", of=(weight, scale),
@@ -148,7 +159,7 @@ def _mxfp4(name: str, blocks: Source, scales: Source, where: str) -> Made:
     ):
         raise BlockscopeError(
             f"{where}: {blocks.name} {blocks.dtype} {list(blocks.shape)} and {scales.name} {scales.dtype} {list(scales.shape)} "
-            "are not MXFP4: expected bytes [expert, row, group, 16] and [expert, row, group]"
+            "are not MXFP4: expected bytes [expert, row, group, 16] and [expert, row, group]; download the weights again"
         )
     experts, rows, groups, _ = blocks.shape
     return Made(

@@ -3,6 +3,7 @@
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from model.checkpoints.fields import listed, read_json, shown
+from model.checkpoints.foreign import TORCH, by_name
 from model.checkpoints.header import read_header
 from model.checkpoints.sources import Source
 from model.errors import BlockscopeError
@@ -40,12 +41,11 @@ def _no_weights(path: Path, name: str, present: list[str]) -> str:
         which = "the file itself" if len(present) == 1 else "one of them"
         return f"{name} has {listed(present)} but no {WEIGHTS}; name {which} to open it"
     if pickles := [p.name for pattern in PICKLES for p in sorted(path.glob(pattern))]:
-        return (
-            f"{name} has its weights as {listed(pickles)}: pickles, which can run code and are not opened; "
-            f"convert them to {WEIGHTS}"
-        )
+        return f"{name} has its weights as {listed(pickles)}: pickles, each of which {TORCH}"
     if ggufs := [p.name for p in sorted(path.glob("*.gguf"))]:
         return f"{name} has {listed(ggufs)} but no {WEIGHTS}; name the GGUF file itself to open it"
+    if others := [p for p in sorted(path.iterdir()) if by_name(p) and p.is_file()]:
+        return f"{name} has no {WEIGHTS}: {others[0].name} {by_name(others[0])}"
     return f"{name} has no weights: expected {WEIGHTS} or {INDEX} with its shards; download them"
 
 
@@ -53,15 +53,21 @@ def _read_index(path: Path, name: str) -> dict[str, str]:
     """weight_map of the index: tensor name -> shard, each a file name inside the folder."""
     placed = read_json(path / INDEX, LARGEST_INDEX).get("weight_map")
     if not isinstance(placed, dict) or not placed:
-        raise BlockscopeError(f"{name}/{INDEX}: weight_map is {shown(placed)}; expected tensor names and their shards")
+        raise BlockscopeError(
+            f"{name}/{INDEX}: weight_map is {shown(placed)}; expected tensor names and their shards: download the index again"
+        )
     for shard in set(placed.values()) if all(isinstance(v, str) for v in placed.values()) else [None]:
         if shard is None:
             raise BlockscopeError(f"{name}/{INDEX}: weight_map must name a file for every tensor; download it again")
         inside = not (PurePosixPath(shard).is_absolute() or PureWindowsPath(shard).anchor)
         if not inside or ".." in PureWindowsPath(shard).parts or not shard.strip() or "\0" in shard:
-            raise BlockscopeError(f"{name}/{INDEX} names {shown(shard)}, which leaves the folder; it is not opened")
+            raise BlockscopeError(
+                f"{name}/{INDEX} names {shown(shard)}, which leaves the folder and is not opened; download the index again"
+            )
         if not shard.endswith(".safetensors"):
-            raise BlockscopeError(f"{name}/{INDEX} names {shown(shard)}; expected .safetensors files")
+            raise BlockscopeError(
+                f"{name}/{INDEX} names {shown(shard)}; expected .safetensors files: convert the weights to those"
+            )
     return placed
 
 

@@ -34,7 +34,9 @@ def read_tokenizer_model(path: Path) -> Tokenizer:
     if not path.is_file():
         raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
     if path.stat().st_size > LARGEST:
-        raise BlockscopeError(f"{where} is {path.stat().st_size:,} bytes; expected at most {LARGEST:,}")
+        raise BlockscopeError(
+            f"{where} is {path.stat().st_size:,} bytes; expected at most {LARGEST:,}: download the tokenizer again"
+        )
     data = path.read_bytes()
     if data.startswith(b"version https://git-lfs"):
         raise BlockscopeError(f"{where} is a Git LFS pointer, not the tokenizer; run `git lfs pull` in the folder")

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from model.checkpoints.families import deepseek, experts, gemma, gpt2, gpt_oss, gptj, llama, llama4, olmo2
 from model.checkpoints.families.common import Family
-from model.checkpoints.fields import Field, Fields, shown
+from model.checkpoints.fields import NO_EFFECT, Field, Fields, shown
 from model.checkpoints.quantised import Method, read_method
+from model.checkpoints.rope import BLOCKS
 from model.lm import Decoder
 
 FAMILIES: dict[str, Family] = {
@@ -40,13 +41,19 @@ class Understood:
 def understand(values: dict, where: str = "config.json", origins: Mapping[str, str] | None = None) -> Understood:
     """A parsed config.json; errors name the field, its value and what was expected."""
     fields = Fields(values, where, origins)
+    for name, value in values.items():
+        nested = name in BLOCKS or (name.endswith("_config") and name not in NO_EFFECT)
+        if nested and not isinstance(value, dict | None):
+            raise fields.fail(f"{name} is {shown(value)}; expected null or an object {{...}}: correct it, or remove it")
     kind = fields.raw("model_type")
     wrapped = _wrapped(kind, values)
     if not isinstance(kind, str) or (kind not in FAMILIES and not wrapped):
         said = "is missing" if kind is None else f"is {shown(kind)}"
-        raise fields.fail(f"model_type {said}; the types that can be opened are {', '.join([*FAMILIES, *WRAPPED])}")
+        raise fields.fail(
+            f"model_type {said}; the types that can be opened are {', '.join([*FAMILIES, *WRAPPED])}: choose one of these"
+        )
     for name in ("is_encoder_decoder", "add_cross_attention", "tie_encoder_decoder"):
-        fields.only(name, (False,), "only decoder-only models can be opened")
+        fields.only(name, (False,), "only decoder-only models can be opened: choose one")
     method = read_method(fields)
     if wrapped:
         inner = understand(*_language_model(fields, wrapped))
@@ -81,7 +88,9 @@ def _language_model(fields: Fields, kind: str) -> tuple[dict, str]:
     if not isinstance(text, dict):
         raise fields.fail(f"text_config is {shown(text)}; expected an object with the settings of the language model")
     if text.get("model_type", kind) != kind:
-        raise fields.fail(f"text_config has model_type {shown(text['model_type'])}; expected {kind!r}")
+        raise fields.fail(
+            f"text_config has model_type {shown(text['model_type'])}; expected {kind!r}: download the config again"
+        )
     tie = "tie_word_embeddings"
     outer, inner = fields.raw(tie), text.get(tie)
     if outer is not None and inner is not None and outer != inner:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from model.checkpoints.fields import shown
 from model.checkpoints.gguf import names
-from model.checkpoints.gguf.words import Words
+from model.checkpoints.gguf.words import INSTEAD, Words
 
 SIZES = {
     "block_count": "num_hidden_layers",
@@ -56,7 +56,9 @@ def _qwen3moe(words: Words) -> None:
 def _gating(words: Words, *known: int) -> None:
     """How experts are scored (1 softmax, 2 sigmoid, 3 softmax over the chosen), where the file says: as the blocks here do."""
     if (value := words.get("expert_gating_func")) is not None and value not in known:
-        raise words.fail(f"{words.arch}.expert_gating_func is {shown(value)}; expected {' or '.join(map(str, known))}")
+        raise words.fail(
+            f"{words.arch}.expert_gating_func is {shown(value)}; expected {' or '.join(map(str, known))}: {INSTEAD}"
+        )
 
 
 def _gemma(words: Words) -> None:

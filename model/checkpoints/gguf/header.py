@@ -30,6 +30,10 @@ NUMBERS = {
     GGUFValueType.INT64: "<i8", GGUFValueType.FLOAT64: "<f8", GGUFValueType.BOOL: "?",
 }  # fmt: skip
 AGAIN = "download the file again"
+_CURE = {
+    False: "convert the model anew with llama.cpp's convert_hf_to_gguf.py",
+    True: "this is newer than Blockscope, which wants a file of version 3",
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,9 @@ class _Walk:
         if version not in VERSIONS:
             if version & 0xFFFF == 0:
                 raise self.fail("is a GGUF file for big-endian machines; download the little-endian one")
-            raise self.fail(f"is GGUF version {version}; the versions known here are {VERSIONS[0]} and {VERSIONS[1]}")
+            raise self.fail(
+                f"is GGUF version {version}; those known here are {VERSIONS[0]} and {VERSIONS[1]}: {_CURE[version > 3]}"
+            )
         tensors = self.number("<Q")
         settings = self._settings(self.count(self.number("<Q"), 8 + 1 + 4 + 1, "settings"))
         raw = [self._tensor() for _ in range(self.count(tensors, 8 + 1 + 4 + 8 + 4 + 8, "tensors"))]
@@ -177,7 +183,7 @@ class _Walk:
         """Tensors by name. They must lie end to end but for padding: no gap, no overlap, all inside the file."""
         alignment = settings.get("general.alignment", 32)
         if type(alignment) is not int or alignment not in [1 << i for i in range(17)]:
-            raise self.fail(f"has general.alignment {shown(alignment)}; expected a power of two up to 65,536")
+            raise self.fail(f"has general.alignment {shown(alignment)}; expected a power of two up to 65,536: {AGAIN}")
         start = -(-self.at // alignment) * alignment
         entries: dict[str, Entry] = {}
         for name, shape, number, offset in raw:
@@ -201,7 +207,10 @@ class _Walk:
 
     def _sized(self, name: str, shape: tuple[int, ...], number: int) -> tuple[str, int]:
         if number not in GGMLQuantizationType._value2member_map_:
-            raise self.fail(f"stores {shown(name)} in format {number}, which is not known here")
+            raise self.fail(
+                f"stores {shown(name)} in format {number}, which is not known here; "
+                "convert the file with llama.cpp's llama-quantize to Q8_0 or BF16"
+            )
         kind = GGMLQuantizationType(number)
         block, size = GGML_QUANT_SIZES[kind]
         if not all(shape) or shape[-1] % block:

@@ -74,7 +74,9 @@ def _all_tensors(headers: dict[Path, Header], where: str) -> dict[str, Source]:
     for file, header in headers.items():
         for name, source in sources(file, header).items():
             if name in found:
-                raise BlockscopeError(f"{where}: {shown(name)} is in two parts, {found[name].file.name} and {file.name}")
+                raise BlockscopeError(
+                    f"{where}: {shown(name)} is in two parts, {found[name].file.name} and {file.name}; download both again"
+                )
             found[name] = source
     return found
 

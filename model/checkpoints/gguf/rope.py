@@ -5,7 +5,7 @@ Llama 3's scaling is not stored by its parameters but by its result, a divisor f
 
 import numpy as np
 
-from model.checkpoints.gguf.words import Words
+from model.checkpoints.gguf.words import INSTEAD, Words
 from model.positions import Llama3, Rope
 
 LOG_PER_MSCALE = 0.1  # yarn_log_multiplier is 0.1 * mscale_all_dim
@@ -60,7 +60,7 @@ def _llama3(words: Words, freqs: np.ndarray) -> dict:
             }
     raise words.fail(
         "rope_freqs.weight is not the table of Llama 3's scaling (low 1, high 4, original context 8192), which is the only "
-        "one known here"
+        f"one known here: {INSTEAD}"
     )
 
 

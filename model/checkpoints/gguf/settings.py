@@ -13,7 +13,7 @@ from model.checkpoints.gguf import names
 from model.checkpoints.gguf.architectures import ARCHITECTURES, SIZES
 from model.checkpoints.gguf.header import Entry
 from model.checkpoints.gguf.rope import scaling
-from model.checkpoints.gguf.words import Words
+from model.checkpoints.gguf.words import INSTEAD, Words
 from model.errors import BlockscopeError
 
 NO_EFFECT = {  # read elsewhere, or about llama.cpp's own memory layout
@@ -29,7 +29,9 @@ def architecture(settings: Mapping[str, object], where: str) -> str:
     arch = settings.get("general.architecture")
     if not isinstance(arch, str) or arch not in ARCHITECTURES:
         said = "is missing" if arch is None else f"is {shown(arch)}"
-        raise BlockscopeError(f"{where}: general.architecture {said}; those that can be opened are {listed(ARCHITECTURES, 99)}")
+        raise BlockscopeError(
+            f"{where}: general.architecture {said}; those that can be opened are {listed(ARCHITECTURES, 99)}: {INSTEAD}"
+        )
     return arch
 
 
@@ -65,7 +67,7 @@ def _vocabulary(words: Words) -> None:
 def _heads(words: Words) -> None:
     """Keys and values of one width, all of it rotated, as the blocks here have them; attention is causal."""
     if words.get("attention.causal") is False:
-        raise words.fail(f"{words.arch}.attention.causal is false; only causal attention is known here")
+        raise words.fail(f"{words.arch}.attention.causal is false; only causal attention is known here: open another model")
     if words.arch in ("deepseek2", "gpt2"):
         return
     width = words.values.get("head_dim")
@@ -77,5 +79,5 @@ def _heads(words: Words) -> None:
         if other and width and other != width:
             raise words.fail(
                 f"{words.arch}.{key} is {other} but a head is {width} wide; blocks of this architecture rotate whole heads, "
-                "and their keys and values are equally wide"
+                f"and their keys and values are equally wide: {INSTEAD}"
             )

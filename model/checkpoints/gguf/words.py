@@ -9,6 +9,8 @@ from model.checkpoints.fields import shown
 from model.checkpoints.gguf.header import Entry
 from model.errors import BlockscopeError
 
+INSTEAD = "open the model's Hugging Face folder, if its blocks are known here"
+
 
 class Words:
     """config.json's fields, filled one by one from a file; `origins` remembers from which key."""
@@ -38,7 +40,7 @@ class Words:
         if value is None:
             return default
         if type(value) is not int or not 0 <= value < 1 << 32:
-            raise self.fail(f"{self.arch}.{key} is {shown(value)}; expected a whole number")
+            raise self.fail(f"{self.arch}.{key} is {shown(value)}; expected a whole number: download the file again")
         return value
 
     def number(self, key: str, default: float | None = None) -> float | None:
@@ -46,7 +48,7 @@ class Words:
         if value is None:
             return default
         if type(value) not in (int, float) or not math.isfinite(value):
-            raise self.fail(f"{self.arch}.{key} is {shown(value)}; expected a number")
+            raise self.fail(f"{self.arch}.{key} is {shown(value)}; expected a number: download the file again")
         return float(value)
 
     def put(self, name: str, value: object, origin: str) -> None:

@@ -61,11 +61,11 @@ def _load(file: Path) -> dict[str, Tensor]:
     ) as error:
         raise BlockscopeError(f"{where} is damaged ({str(error).splitlines()[0][:120]}); {AGAIN}") from None
     if not isinstance(loaded, dict) or not loaded:
-        raise BlockscopeError(f"{where} holds {shown(type(loaded).__name__)}; expected names and their tensors")
+        raise BlockscopeError(f"{where} holds {shown(type(loaded).__name__)}; expected names and their tensors: {AGAIN}")
     size = os.path.getsize(file)
     for name, tensor in loaded.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise BlockscopeError(f"{where} holds {shown(name)}, which is no tensor; expected names and their tensors")
+            raise BlockscopeError(f"{where} holds {shown(name)}, which is no tensor; expected names and their tensors: {AGAIN}")
         needed = tensor.numel() * tensor.element_size()
         if tensor.layout != torch.strided or tensor.is_meta or needed > size:
             raise BlockscopeError(f"{where} gives {shown(name)} {needed:,} bytes, more than the file has; {AGAIN}")
@@ -92,4 +92,4 @@ def _check(file: Path, where: str) -> None:
     if any(one.compress_type != zipfile.ZIP_STORED for one in members):
         raise BlockscopeError(f"{where} is compressed, so that it cannot be mapped; save it again with torch.save")
     if any(one.file_size > LARGEST_PICKLE for one in members if one.filename.endswith(".pkl")):
-        raise BlockscopeError(f"{where} lists more than any model has; it is not opened")
+        raise BlockscopeError(f"{where} lists more than any model has and is not opened; {AGAIN}")
