@@ -99,13 +99,14 @@ class LM(Text):
         tokens: Sequence[int] | Tensor,
         requests: Iterable[Request],
         checking: int | None = None,
-        pulse: Callable[[], None] | None = None,
+        pulse: Callable[[float], None] | None = None,
     ) -> Iterator[Progress]:
         """Answer requests, a layer at a time: yields Progress, returns the Views; closing the generator stops the run.
 
         Only stages that a request needs, or that lead to one, run; the residual entering each is kept for next time.
         `checking`: a layer whose identities are measured in the same pass, for `identities` to find. `pulse` is called at every
-        tensor and tile of the layer that runs; an error that it raises stops the run there.
+        tensor and tile of the layer that runs, with the share of its queries that are done; an error that it raises stops the
+        run there.
         """
         ids = self.checked(tokens)[:1]
         key, requests = self._key(ids), list(requests)
@@ -124,7 +125,7 @@ class LM(Text):
                     yield Progress(done, len(steps), f"reading {self._words(stage)}")
                 block = ahead.take(stage)
                 ahead.begin(steps[done + 1 : done + 2])
-                x = starts.get(stage, x)
+                x, recorder.share = starts.get(stage, x), 0.0
                 if done == len(steps) - 1 and measure is None:
                     recorder.awaited = asked.taps_where(lambda name, stage=stage: self.stage_of(name) == stage) or None
                 with recording(recorder), suppress(Enough):  # within one step: a generator may go on in another thread

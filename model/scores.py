@@ -13,10 +13,17 @@ from torch import Tensor, nn
 from model.masks import Causal, Mask
 from model.place import Place
 from model.softmax import SinkSoftmax, SoftCap, Softmax
-from model.taps import Absent, Tap, Tile, edited, enough, heard, last, rows_wanted
+from model.taps import Absent, Tap, Tile, breathe, edited, enough, heard, last, rows_wanted
 
-TILE_BYTES = 32 << 20  # fp32 logits held at a time: enough to keep the cores busy, small against the weights
+TILE_BYTES = 8 << 20  # fp32 logits held at a time on a CPU: from 4 to 32 MB equally fast, and larger ones tear up the heap
+DEVICE_TILE_BYTES = 32 << 20  # and on a GPU, which wants few large steps
+LONG = 4096  # keys from which on one call of the fused kernel, which nothing can stop, takes one head
 SQUARE = "batch head query_pos key_pos"
+
+
+def several_tiles(heads: int, batch: int, keys: int) -> bool:
+    """Whether the logits of so many queries and keys are cut into tiles."""
+    return 4 * batch * heads * keys**2 > TILE_BYTES
 
 
 class Scores(nn.Module):
@@ -86,13 +93,22 @@ class Scores(nn.Module):
         group, tiles = q.shape[2] // k.shape[2], self.tiles(q, place)
         q, k, v = q.transpose(1, 2), *(t.transpose(1, 2).repeat_interleave(group, 1) for t in (k, v))
         if place.start == 0 and isinstance(self.mask, Causal) and place.documents is None:
-            return attend(q, k, v, is_causal=True).transpose(1, 2)  # is_causal assumes that queries start at key 0
+            # is_causal assumes that queries start at key 0
+            return torch.cat([attend(*part, is_causal=True) for part in self.parts(q, k, v, place)], dim=1).transpose(1, 2)
         return torch.cat([attend(q[:, :, t.rows], k, v, attn_mask=t.visible) for t in tiles], dim=2).transpose(1, 2)
+
+    def parts(self, q: Tensor, k: Tensor, v: Tensor, place: Place) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """q, k, v [batch, head, pos, d_head] whole; of a long text on a CPU head by head, so that the run can be stopped."""
+        heads = 1 if q.device.type == "cpu" and place.length > LONG else q.shape[1]
+        for first in range(0, q.shape[1], heads):
+            breathe()
+            yield tuple(t[:, first : first + heads] for t in (q, k, v))
 
     def tiles(self, q: Tensor, place: Place, wanted: range | None = None) -> Iterator[Tile]:
         """Query rows, all or those wanted, so few at a time that the logits of a tile stay under TILE_BYTES."""
         batch, total, heads, _ = q.shape
-        rows = max(1, TILE_BYTES // (4 * max(batch, 1) * heads * place.length))
+        most = TILE_BYTES if q.device.type == "cpu" else DEVICE_TILE_BYTES
+        rows = max(1, most // (4 * max(batch, 1) * heads * place.length))
         keys = place.key_positions
         wanted = range(total) if wanted is None else wanted
         for first in range(wanted.start, wanted.stop, rows):

@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.heap import release
 from model.lm import Decoder
 from model.pages import CHUNK, drop
 from model.place import Place
+from model.scores import several_tiles
 from model.taps import in_stretches, taps_of
 from model.weights import WeightStore
 
@@ -63,7 +65,11 @@ class Stages:
             if block is None:
                 block = self.filled(stage)
                 self.store.lane.meet(block.parameters())
-            return self._unhurried(block, x)(x, place)
+            try:
+                return self._unhurried(block, x)(x, place)
+            finally:
+                if several_tiles(block.config.attn.n_heads, x.shape[0], place.length):
+                    release()
 
     def _unhurried(self, block: nn.Module, x: Tensor) -> nn.Module:
         """The block itself; for a long text one whose MLP, which sees each token alone, takes a stretch of them at a time."""

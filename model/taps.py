@@ -84,19 +84,25 @@ class Recorder:
         self.watchers, self.editors = watchers, editors or {}
         self.fired: set[Tap] = set()
         self.stretch: Tile | None = None  # the tokens that are running, where they run a stretch at a time
-        self.pulse: Callable[[], None] | None = None  # called at every tensor and tile; what it raises ends the run
+        self.pulse: Callable[[float], None] | None = None  # called at every tensor and tile; what it raises ends the run
+        self.share = 0.0  # of its queries that the running attention has passed, for the pulse
         self.awaited: frozenset[Tap] | None = None  # once all of these have fired, the rest of the run is for nobody
 
     def __call__(self, tap: Tap, x: Tensor, tile: Tile | None) -> Tensor:
         tile = tile or self.stretch
-        if self.pulse is not None:
-            self.pulse()
+        if tile is not None and tile.axis == "query_pos":
+            self.share = tile.rows.stop / tile.total
+        self.beat()
         if tap in self.editors:
             x = self.editors[tap](x, tile)
         for watch in self.watchers.get(tap, ()):
             watch(x, tile)
         self.fired.add(tap)
         return x
+
+    def beat(self) -> None:
+        if self.pulse is not None:
+            self.pulse(self.share)
 
     def takes_stretches(self, taps: Iterable[Tap]) -> bool:
         """Whether every watcher of these taps can be given some tokens at a time, and nobody changes a tensor."""
@@ -142,6 +148,12 @@ def enough() -> None:
     """Said by attention when it has shown its tiles, before it goes on to what nobody may want."""
     if (recorder := _recorder.get()) is not None:
         recorder.enough()
+
+
+def breathe() -> None:
+    """Said inside long work without taps: whoever runs it may end it here."""
+    if (recorder := _recorder.get()) is not None:
+        recorder.beat()
 
 
 def last(*taps: Tap) -> bool:

@@ -243,8 +243,8 @@ def test_a_pulse_can_stop_a_run_between_two_tiles(long_text):
     class Stop(Exception):
         pass
 
-    def pulse():
-        beats.append(1)
+    def pulse(share):
+        beats.append(share)
         if len(beats) == 30:
             raise Stop
 
@@ -253,3 +253,18 @@ def test_a_pulse_can_stop_a_run_between_two_tiles(long_text):
     assert len(beats) == 30 and LONG / 37 > 15
     (view,) = lm.views(long_text, [Request("blocks.0.attn.hook_pattern", "stats")])
     assert view.stats.count == 6 * LONG**2  # nothing of the stopped run is left
+
+
+def test_a_pulse_says_how_far_the_attention_is_and_a_long_one_goes_head_by_head(monkeypatch, long_text):
+    lm, beats = make_lm(), []
+    list(lm.walk(long_text, [Request("blocks.1.attn.hook_pattern", "stats")], pulse=beats.append))
+    assert beats[0] == 0 and max(beats) == 1 and len(set(beats)) > 15 and beats.count(0.0) > 3  # 0 again in the second layer
+    whole, taken = lm.capture(long_text, ["blocks.2.hook_resid_post"])["blocks.2.hook_resid_post"], []
+    monkeypatch.setattr(scores, "LONG", 10)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        scores.F, "scaled_dot_product_attention", lambda q, *rest, **how: taken.append(q.shape[1]) or attend(q, *rest, **how)
+    )
+    cut = lm.capture(long_text, ["blocks.2.hook_resid_post"])["blocks.2.hook_resid_post"]
+    assert taken[-18:] == [1] * 6 * 3  # the first are those of the sizes, without numbers
+    assert_same(cut, whole, 1e-6)
