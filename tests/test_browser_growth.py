@@ -130,7 +130,7 @@ def test_a_live_run_is_watched_stopped_kept_and_opened_again(page, address, shar
     page.locator("#keep").click()
     page.wait_for_selector("#kept a")
     with page.expect_download() as download:
-        page.locator("#kept button").first.click()
+        page.locator("#kept button", has_text="save its record").first.click()
     path = tmp_path / download.value.suggested_filename
     download.value.save_as(path)
     explore = page.locator("#kept a").nth(1).get_attribute("href")

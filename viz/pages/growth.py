@@ -281,7 +281,7 @@ def blocks(growth: Growth) -> gr.Blocks:
         measure.halt(None, None, None, cancels=[measuring], queue=False, **quiet)
         gr.api(growth.api, api_name="growth", queue=False)
         gr.api(growth.api_record, api_name="growth_record", queue=False)
-        gr.api(growth.api_train, api_name="growth_train", concurrency_id="train")
+        gr.api(growth.api_train, api_name="growth_train", concurrency_id="train", concurrency_limit=12)
         gr.api(growth.api_untrained, api_name="growth_untrained", concurrency_id="torch")
         gr.api(growth.api_survey, api_name="growth_survey", concurrency_id="torch")
     demo.state_session_capacity = 200  # a session keeps its last answers
