@@ -136,16 +136,27 @@ class Reduction:
             shown = torch.ones((), device=x.device) if visible is None else visible
             count = lambda: shown.expand(x.shape).sum(axes, dtype=torch.float32)  # noqa: E731 (few reducers ask)
             x = x if visible is None else x.masked_fill(~visible, reducer.fill)
-            self._join(reducer, reducer.part(x, axes, count))
+            self._join(reducer, reducer.part(x, axes, count), start)
 
-    def _join(self, reducer: Reducer, parts: Parts) -> None:
-        if self.parts is None:
+    def _join(self, reducer: Reducer, parts: Parts, start: int) -> None:
+        """Tiles along an axis that is reduced away are merged; along one that stays each is written to its place."""
+        stays = [d for d in self.dims if d not in self.over]
+        if self.tiled in self.over:
+            if self.parts is not None:
+                parts = tuple(reducer.merge(a, b) for a, b in zip(self.parts, parts, strict=True))
             self.parts = parts
-        elif self.tiled in self.over:
-            self.parts = tuple(reducer.merge(a, b) for a, b in zip(self.parts, parts, strict=True))
-        else:  # tiles are stretches of an axis that stays: put them end to end
-            axis = [d for d in self.dims if d not in self.over].index(self.tiled)
-            self.parts = tuple(torch.cat([a, b], axis) for a, b in zip(self.parts, parts, strict=True))
+        elif self.tiled not in stays:
+            self.parts = parts
+        else:
+            axis, whole = stays.index(self.tiled), self.shape[self.tap.dims.index(self.tiled)]
+            low, high = self.windows.get(self.tiled, (0, whole))
+            if parts[0].shape[axis] == high - low:
+                self.parts = parts
+                return
+            if self.parts is None:
+                self.parts = tuple(p.new_empty(*p.shape[:axis], high - low, *p.shape[axis + 1 :]) for p in parts)
+            for kept, part in zip(self.parts, parts, strict=True):
+                kept.narrow(axis, start, part.shape[axis]).copy_(part)
 
     def view(self) -> View:
         dims = tuple(d for d in self.dims if d not in self.over)

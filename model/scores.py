@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.heap import release
 from model.masks import Causal, Mask
 from model.place import Place
 from model.softmax import SinkSoftmax, SoftCap, Softmax
@@ -17,6 +18,7 @@ from model.taps import Absent, Tap, Tile, breathe, edited, enough, heard, last, 
 
 TILE_BYTES = 8 << 20  # fp32 logits held at a time on a CPU: from 4 to 32 MB equally fast, and larger ones tear up the heap
 DEVICE_TILE_BYTES = 32 << 20  # and on a GPU, which wants few large steps
+SWEPT = 64 << 20  # bytes of tiles after which the heap gives back what they left
 LONG = 4096  # keys from which on one call of the fused kernel, which nothing can stop, takes one head
 SQUARE = "batch head query_pos key_pos"
 
@@ -107,11 +109,15 @@ class Scores(nn.Module):
     def tiles(self, q: Tensor, place: Place, wanted: range | None = None) -> Iterator[Tile]:
         """Query rows, all or those wanted, so few at a time that the logits of a tile stay under TILE_BYTES."""
         batch, total, heads, _ = q.shape
-        most = TILE_BYTES if q.device.type == "cpu" else DEVICE_TILE_BYTES
-        rows = max(1, most // (4 * max(batch, 1) * heads * place.length))
+        most, size = TILE_BYTES if q.device.type == "cpu" else DEVICE_TILE_BYTES, 4 * max(batch, 1) * heads * place.length
+        rows, passed = max(1, most // size), 0
         keys = place.key_positions
         wanted = range(total) if wanted is None else wanted
         for first in range(wanted.start, wanted.stop, rows):
             at = slice(first, min(first + rows, wanted.stop))
             visible = self.mask(place.positions[at], keys)
             yield Tile(at, total, visible if place.documents is None else visible & place.same_document(at))
+            passed += rows * size
+            if passed > SWEPT and q.device.type == "cpu":
+                release()
+                passed = 0
