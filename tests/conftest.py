@@ -97,6 +97,55 @@ def real_model():
     return find
 
 
+@pytest.fixture(scope="module")
+def one_thread():
+    """Training is deterministic for a number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def library():
+    """The standard library as a corpus, read once."""
+    from model.growth.corpus import standard_library
+
+    return standard_library()
+
+
+@pytest.fixture(scope="session")
+def text():
+    """A made-up corpus of 9,000 bytes."""
+    from model.growth.corpus import Corpus
+
+    words = torch.randint(97, 105, (9000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    words[::5] = 32
+    return Corpus(words[:8000], words[8000:], "made up", (1, 1), "made up")
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory) -> Path:
+    """Records of growth as they ship, made up."""
+    from growth_records import folder_of_records
+
+    return folder_of_records(tmp_path_factory.mktemp("records"))
+
+
+@pytest.fixture(scope="module")
+def growth(folder):
+    """The Growth page without a browser, over two small models, made-up records and a short text."""
+    from growth_page import short_text
+
+    from model import load
+    from viz.pages.growth import Growth
+    from viz.shelf import Shelf
+    from viz.store import Store
+
+    with short_text():
+        yield Growth(Shelf({"tiny": "tiny-llama", "gemma": "tiny-gemma2"}, load), Store(), folder)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     """Where BLOCKSCOPE_NO_SKIP is set, a skipped `real` or `browser` test is a failure that keeps its reason."""

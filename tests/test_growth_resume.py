@@ -15,31 +15,12 @@ from model import load
 from model.checkpoints.saving import save_folder
 from model.errors import BlockscopeError
 from model.growth.__main__ import main
-from model.growth.corpus import Corpus, standard_library
 from model.growth.fixes import fixed
 from model.growth.initial import initialised
 from model.growth.record import Record
 from model.growth.train import Training
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def library() -> Corpus:
-    return standard_library()
-
-
-@pytest.fixture(scope="module")
-def text() -> Corpus:
-    words = torch.randint(97, 105, (9000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    words[::5] = 32
-    return Corpus(words[:8000], words[8000:], "made up", (1, 1), "made up")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_a_resumed_run_gives_the_numbers_of_one_that_was_never_interrupted(text, tmp_path):

@@ -12,7 +12,7 @@ from model import PRESETS
 from model.checkpoints.families import config_of
 from model.errors import BlockscopeError
 from model.growth.arms import Arm
-from model.growth.corpus import Corpus, standard_library
+from model.growth.corpus import Corpus
 from model.growth.fixes import FIXES, fixed
 from model.growth.initial import initialised
 from model.growth.measure import probe
@@ -24,25 +24,7 @@ from model.growth.train import Training, adamw, interleave
 from model.presets.llama import llama
 from model.taps import recording
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def library() -> Corpus:
-    return standard_library()
-
-
-@pytest.fixture(scope="module")
-def text() -> Corpus:
-    words = torch.randint(97, 105, (9000,), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    words[::5] = 32
-    return Corpus(words[:8000], words[8000:], "made up", (1, 1), "made up")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_one_event_a_step_and_what_it_carries(text):

@@ -1,0 +1,40 @@
+"""The view of the Growth page as a link: what is hostile, mistaken or gone is a sentence and nothing else is lost."""
+
+import json
+
+import pytest
+from browser import HOSTILE
+
+from model.growth.quantities import QUANTITIES
+from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
+
+
+def test_a_view_is_its_query_string():
+    assert GrowthState().query() == "" and parse("") == (GrowthState(), [])
+    state = GrowthState(
+        group="fixes", fix="softcap-50", at_layer=2, at_head=3, run_step=40, b_fixes="qk-norm,no-clip", prompt="a&b=é"
+    )
+    assert parse(state.query()) == (state, [])
+    assert "prompt" not in GrowthState(prompt="x" * (PROMPT_IN_LINK + 1)).query()
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, 3, [], "?x=%00", {"at_layer": []}, {"live_steps": float("nan")}, {"live_steps": 10**30}, {"run_step": "-7"}, {"lr": HOSTILE},
+     {"group": HOSTILE}, {"models": "x," * 2000}, {"untrained": "x"}, {"prompt": "\ud800"}, {"live_lr": True}, {"at_head": 10**9},
+     {"run_seed": "9" * 300}, {"seen": HOSTILE}, {"quantity": HOSTILE}],
+    ids=lambda x: str(x)[:30],
+)  # fmt: skip
+def test_nothing_that_is_sent_raises(growth, raw):
+    state, _ = parse(raw)
+    assert (
+        isinstance(state, GrowthState)
+        and 1 <= state.live_steps <= 5000
+        and state.untrained in ("scale", "depth", "context", "width")
+        and state.quantity in QUANTITIES
+    )
+    answer = growth.look({"state": raw, "token": [], "have": 3, "opened": [HOSTILE, 3], "result": {"a": 1}})
+    assert answer["kind"] == "view" and "Traceback" not in json.dumps(answer)
+    assert growth.look(raw)["kind"] == "view"
+    assert growth.control(raw)["kind"] == "error" and growth.open(raw)["kind"] == "error"
+    assert next(iter(growth.measure(raw)))["kind"] == "error"
