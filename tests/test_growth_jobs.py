@@ -1,6 +1,11 @@
 """What the Growth page measures on models: sweeps without training, and checkpoints over a text."""
 
+import base64
+import re
+
 import numpy as np
+import pytest
+from growth_page import figure
 
 import app
 from model import load
@@ -77,3 +82,13 @@ def test_growth_without_training_says_what_it_is(growth, monkeypatch):
         np.array(tops["code-qknorm-off"]) / tops["code-qknorm-off"][2], np.array(told["factors"]) ** 2, rtol=1e-3
     )
     assert np.ptp(tops["code-qknorm-on:"]) < 1e-2 and "artificial scaling, not training" in told["label"]
+    found = re.search(r"s² exactly: 256 times at s = 16, within ([\d.]+)% .* goes ([\d.]+) times instead of 256", told["label"])
+    worst = [max(row.max_logit) for row in off.rows]
+    assert float(found[1]) <= 0.01 and float(found[2]) == pytest.approx(worst[-1] / worst[2], rel=0.01)
+    drawn = figure(pair, told["cards"][0])["data"]
+    assert [trace["name"] for trace in drawn] == [
+        f"QK-norm {arm}, {layer}" for arm in ("off", "on") for layer in ("layer 0", "worst layer")
+    ]
+    np.testing.assert_allclose(
+        np.frombuffer(base64.b64decode(drawn[0]["y"]["bdata"]), "f4"), tops["code-qknorm-off"], rtol=1e-6
+    )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from browser import HOSTILE
+from growth_page import look
 
 from model.growth.quantities import QUANTITIES
 from viz.growth_state import PROMPT_IN_LINK, GrowthState, parse
@@ -38,3 +39,28 @@ def test_nothing_that_is_sent_raises(growth, raw):
     assert growth.look(raw)["kind"] == "view"
     assert growth.control(raw)["kind"] == "error" and growth.open(raw)["kind"] == "error"
     assert next(iter(growth.measure(raw)))["kind"] == "error"
+
+
+@pytest.mark.parametrize(
+    "field, value, words, settled",
+    [
+        ("b_fixes", "qk-norm,softcap", "there is no fix 'softcap' for the right arm: left out", "qk-norm"),
+        ("a_arch", "gpt9", "there is no small architecture 'gpt9' for the left arm", ""),
+        ("size", "XXL", "there is no size 'XXL': M2 is chosen", "M2"),
+        ("text", "/etc/passwd", "the text '/etc/passwd' is not here, or no longer kept", ""),
+        ("models", "gemma,nobody", "no model named 'nobody' is open here", "gemma"),
+        ("model", "nobody", "no model named 'nobody' is open here", ""),
+        ("seen", "raw2", "there is no stage or quantity 'raw2'", "masked"),
+        ("factor", 40, "there is no factor number 40 among 7", 100),
+        ("run_step", 90, "nothing is stored of step 90: showing step 100, the nearest that is", 100),
+        ("run_step", 9999, "nothing is stored of step 9,999: showing step 200", -1),
+        ("at_layer", 2, "one of them is missing: showing the worst heads", -1),
+        ("fix", "unheard-of", "there is no run with the fix 'unheard-of' here", "on"),
+    ],
+)  # fmt: skip
+def test_what_a_link_names_and_is_not_here_is_told_and_nothing_else_is_lost(growth, field, value, words, settled):
+    answer = look(growth, **{field: value, "live_seed": 7, "details": 1})
+    assert [words in note for note in answer["notes"]] == [True], answer["notes"]
+    assert answer["state"][field] == settled and (answer["state"]["live_seed"], answer["state"]["details"]) == (7, 1)
+    assert answer["sections"]["form"]["wrong"] == "" and len(answer["sections"]["panels"]["cards"]) == 4
+    assert not look(growth)["notes"]

@@ -6,12 +6,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from browser import HOSTILE
 from growth_page import figure, look, stored
 from growth_records import LAYERS, SNAPSHOTS, STEPS, made_up
 
 from model import load
-from viz.figures.growth import Level, Line, Panel, decades, panel, power, shade
+from viz.figures.growth import AROUND, WORD, Level, Line, Panel, apart, decades, panel, power, shade
 from viz.figures.growth_heads import heads, short
 from viz.growth_state import GrowthState
 from viz.pages import growth_frames
@@ -153,3 +154,29 @@ def test_an_arm_that_ended_earlier_stays_at_its_last_step_while_the_other_goes_o
     assert growth_frames.steps_of(both) == whole.snapshot_step.tolist()
     assert [growth_frames._last_at(short.snapshot_step, step) for step in whole.snapshot_step] == [0] * len(whole.snapshot_step)
     assert [growth_frames._last_at(np.array([4, 8]), step) for step in (0, 4, 7, 8, 90)] == [0, 0, 0, 1, 1]
+
+
+def test_labels_keep_their_order_and_a_words_height_from_each_other():
+    assert apart([0.5, 0.1], 0.1) == [0.5, 0.1], "what does not collide stays"
+    np.testing.assert_allclose(apart([0.5, 0.5, 0.52], 0.1), [0.4067, 0.5067, 0.6067], atol=1e-4)
+    np.testing.assert_allclose(apart([0.30, 0.33, 0.41], 0.1), [0.2467, 0.3467, 0.4467], atol=1e-4)
+
+
+@pytest.mark.parametrize("height", [250, 280, 300])
+def test_arms_that_end_close_together_both_keep_their_names(height):
+    ends = {"off": 2.04, "on": 2.02}
+    lines = [
+        Line(name, STEPS, np.linspace(3, end, len(STEPS)), i, label=name, width=2.25)
+        for i, (name, end) in enumerate(ends.items())
+    ]
+    drawn = panel(
+        Panel(lines, levels=[Level(2.03, "bigram"), Level(1.88, "trigram")]), LIGHT, revision="x", height=height
+    ).figure
+    low, high = drawn.layout.yaxis.range
+    px = {a.text: (a.y - low) / (high - low) * (height - AROUND) + a.yshift for a in drawn.layout.annotations}
+    assert set(px) == {"off", "on", "bigram", "trigram"} and px["off"] > px["bigram"] > px["on"] > px["trigram"]
+    assert min(np.diff(sorted(px.values()))) >= WORD - 0.2, "11 px letters"
+    many = [Line(f"layer {i}", STEPS, np.full(len(STEPS), 2 + i / 1e3), 0, label=f"layer {i}") for i in range(40)]
+    assert 2 <= len(panel(Panel([*many, *lines]), LIGHT, revision="x").figure.layout.annotations) < 10, (
+        "far from their ends they say nothing"
+    )

@@ -92,6 +92,7 @@ class Live:
     corpus: Corpus | None = None
     paused: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)  # the worker has left it
     began: float = 0.0
     resting: float = 0.0  # seconds spent paused
     done: int = 0
@@ -108,6 +109,12 @@ class Live:
 
     def work(self, report: Report) -> None:
         """Train until the end, until `stopped`, or until `report` raises because nobody is there any more."""
+        try:
+            self._work(report)
+        finally:
+            self.over.set()
+
+    def _work(self, report: Report) -> None:
         report(Step(0, 0, "reading the text"))
         text, steps = self.read(), self.left.recipe.steps
         text.require(self.left.recipe.context)

@@ -90,8 +90,9 @@ def _those(sides: list[Side]) -> str:
 
 
 def _caps(record: Record) -> bool:
-    raw, capped = record.values["max_logit"], record.values.get("max_capped")
-    return capped is not None and not np.allclose(raw, capped, rtol=0, atol=1e-3, equal_nan=True)
+    if not has(record, "max_capped"):
+        return False
+    return not np.allclose(record.values["max_logit"], record.values["max_capped"], rtol=0, atol=1e-3, equal_nan=True)
 
 
 def _panel(s: Sight, quantity: str) -> Card:
