@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 SHIPPED = Path(__file__).parent / "assets" / "checkpoints"
+SETTLED = 30  # seconds after the start
 RANDOM = "random weights"  # the heading of the presets
 BELOW = "in the model folders"  # of what --model-dir found
 
@@ -165,6 +166,9 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(2) from None
     if asked.model:  # opened while the browser starts; what is wrong with it is told here at once
         threading.Thread(target=_open_first, args=(app.state.shelf,), daemon=True).start()
+    later = threading.Timer(SETTLED, app.state.pack_better)  # when the first pages are open
+    later.daemon = True
+    later.start()
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
     uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning")
 

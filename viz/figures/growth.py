@@ -75,7 +75,8 @@ def panel(drawn: Panel, theme: Theme, *, revision: str, height: int = 250) -> Pi
     data = [_trace(line, colours[line.side], drawn) for line in drawn.lines]
     last = drawn.total or max((float(line.steps[-1]) for line in drawn.lines if len(line.steps)), default=1.0)
     shapes = [_marker(theme), *(_level(level, theme) for level in drawn.levels)]
-    across = axis(theme, drawn.across, range=[0, last], nticks=7)
+    whole = {"tick0": 0, "dtick": max(1, -(-int(last) // 12))} if drawn.across == "layer" else {"nticks": 7}
+    across = axis(theme, drawn.across, range=[0, last], **whole)
     return figure(
         data, theme, height=height, revision=revision, hovermode="closest", shapes=shapes,
         annotations=_ends(drawn, colours, theme, height), xaxis=across, yaxis=_upright(drawn, theme),
@@ -129,7 +130,7 @@ def _ends(drawn: Panel, colours: tuple[str, ...], theme: Theme, height: int) -> 
         shares = [share for share, _ in (*kept, word)]
         if all(abs(a - b) <= FURTHEST * room for a, b in zip(shares, apart(shares, room), strict=True)):
             kept.append(word)
-    moved = apart([share for share, _ in kept], room)
+    moved = within(apart([share for share, _ in kept], room), room)
     return [word | {"xshift": 4, "yshift": round((b - a) * wide, 1)} for (a, word), b in zip(kept, moved, strict=True)]
 
 
@@ -151,6 +152,14 @@ def apart(places: list[float], room: float) -> list[float]:
     for middle, members in groups:
         for k in range(int(members)):
             found[next(ranks)] = middle + room * (k - (members - 1) / 2)
+    return found
+
+
+def within(places: list[float], room: float) -> list[float]:
+    """The same inside 0 to 1, where that many fit: what stands outside pushes its neighbours inwards."""
+    order, found, n = sorted(range(len(places)), key=lambda i: places[i]), list(places), len(places)
+    for rank, i in enumerate(order):
+        found[i] = max(min(found[i], 1 - room * (n - 1 - rank)), room * rank)
     return found
 
 
@@ -186,7 +195,8 @@ def _upright(drawn: Panel, theme: Theme) -> dict:
 def decades(low: float, high: float) -> dict:
     """Ticks of a logarithmic axis from 10^low to 10^high: powers of ten, with 2 and 5 where there are few."""
     if high - low < 1.3:
-        marks = [m * 10.0**k for k in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in (1, 2, 5)]
+        within_one = (1, 1.5, 2, 3, 4, 5, 7) if high - low < 0.7 else (1, 2, 5)
+        marks = [m * 10.0**k for k in range(int(np.floor(low)), int(np.ceil(high)) + 1) for m in within_one]
         return {"tickmode": "array", "tickvals": marks, "ticktext": [f"{mark:,g}" for mark in marks]}
     step = max(1, int(np.ceil((high - low) / 6)))
     powers = [k for k in POWERS if k % step == 0]

@@ -8,7 +8,7 @@ from model.growth.quantities import QUANTITIES
 from model.growth.record import Record
 from viz.figures.growth import Level, Line, Panel, panel, shade
 from viz.nodes.card import Card, card, line
-from viz.pages.growth_records import OFF, ON, over_heads
+from viz.pages.growth_records import over_heads
 from viz.pages.growth_words import bound
 from viz.theme import Theme, number
 
@@ -192,7 +192,8 @@ def loss_span(lines: list[Line], levels: list[Level]) -> tuple[float, float] | N
 
 
 def short_name(side: Side) -> str:
-    return {OFF: "off", ON: "on"}.get(side.record.meta["arm"], side.name if len(side.name) <= 9 else "")
+    """A word beside its line: the arm, or which side it stands on where that is long."""
+    return next((word for word in (side.record.meta["arm"], side.name) if len(word) <= 9), ("left", "right")[side.side])
 
 
 def _capped(s: Sight, sides: list[Side]) -> Card:

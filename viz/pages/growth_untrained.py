@@ -99,7 +99,8 @@ def depth_cards(sweep: Sweep, theme: Theme) -> list[Card]:
         lines = []
         for row in sweep.rows:
             kind, values = row.series.rpartition(", ")[0], of(row)
-            dash, label = DASHES[kinds.index(kind) % len(DASHES)], SHORT.get(kind, kind)
+            dash = DASHES[kinds.index(kind) % len(DASHES)]
+            label = SHORT.get(kind, kind) if np.isfinite(values).all() else ""  # it leaves the picture
             lines.append(Line(row.series, np.arange(len(values)), values, side_of(row.series), 0.95, label, dash))
             ends += [_overflow(row, values)] if name == "logit" else []
         drawn = Panel(lines, log=True, span=_span(lines), unit=title, across="layer")
