@@ -4,13 +4,18 @@ import json
 import math
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from conftest import distinct, make_lm, tiny_config
-from folders import write
+from designs import design_json
+from gguf_files import write_gguf
+from meta_files import llama as meta_llama
+from meta_files import write_meta
 from reference import build, config_json
 from safetensors.torch import load_file, save_file
 
@@ -129,14 +134,37 @@ def test_zero_rows_at_the_end_of_a_vocabulary_are_padding(whole, tmp_path):
 
 
 def test_whole_gains_in_a_model_of_offsets(tmp_path):
-    state = {name: distinct(name, tuple(x.shape)) for name, x in build(config_json("gemma3")).state_dict().items()}
-    for less, words in ((1.0, None), (0.0, "look like whole gains; subtract 1 from every norm")):
-        folder = tmp_path / str(less)
+    model = build(design_json("gemma3_text"))
+    for more, words in ((0.0, None), (1.0, "look like whole gains; subtract 1 from every norm")):
+        folder = tmp_path / str(more)
         folder.mkdir()
-        found = warnings(
-            write(folder, {n: x - less if x.ndim == 1 else x for n, x in state.items() if n != "lm_head.weight"}, "gemma3")
-        )
+        (folder / "config.json").write_text(json.dumps(design_json("gemma3_text")))
+        state = {n: x + more if x.ndim == 1 else x.clone() for n, x in model.state_dict().items() if n != "lm_head.weight"}
+        save_file(state, folder / "model.safetensors")
+        found = warnings(folder)
         assert words in found["convention"] if words else found == {}
+
+
+@pytest.mark.parametrize("form", ["gguf", "meta"])
+def test_a_fault_in_another_format_is_named_the_same(tmp_path, form):
+    model = build(config_json("llama")) if form == "gguf" else meta_llama()
+    for value, expected in ((None, set()), (torch.nan, {"finite"})):
+        if value is not None:
+            model.state_dict()["model.layers.1.self_attn.o_proj.weight"][0, :2] = value
+        path = tmp_path / f"{value}.gguf" if form == "gguf" else tmp_path / str(value)
+        found = warnings(write_gguf(path, model) if form == "gguf" else write_meta(path, model))
+        assert set(found) == expected
+        assert not expected or "blocks.1.attn.o_proj.weight holds 2 NaN" in found["finite"]
+
+
+def test_exit_codes_of_the_real_process(whole, tmp_path):
+    broken = spoilt(whole, tmp_path, FAULTS["nan"][0])
+    sources = (whole, broken, tmp_path / "nothing")
+    runs = [
+        subprocess.run([sys.executable, "-m", "model.doctor", source, "--quick"], cwd=SHIPPED.parents[2], capture_output=True)
+        for source in sources
+    ]
+    assert [run.returncode for run in runs] == [0, 1, 2] and not any(run.stderr for run in runs)
 
 
 @pytest.mark.parametrize("name", [name for name in PRESETS if not name.startswith("tiny-")])
@@ -188,6 +216,15 @@ def test_tokens_are_held_against_rows(tmp_path, rows, words):
         if words
         else found == {}
     )
+
+
+def test_tokens_added_to_the_tokenizer_alone_are_named(tmp_path):
+    told = json.loads(byte_tokenizer_json())
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    told["added_tokens"] = [{"id": 256 + i, "content": f"<extra {i}>", **flags} for i in range(2)]
+    found = warnings(save(tmp_path / "m", replace(tiny_config(), d_vocab=256), json.dumps(told)))
+    assert set(found) == {"vocabulary"} and "2 tokens beyond the last row cannot be run (256 '<extra 0>'" in found["vocabulary"]
+    assert "tokens were added to it and not to the weights" in found["vocabulary"]
 
 
 def out_of_order(path: Path, folder: Path, heads: int, kv_heads: int, which: tuple[str, ...] = (Q, K)) -> Path:

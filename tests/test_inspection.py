@@ -5,7 +5,9 @@ import json
 import pytest
 import torch
 from folders import llama_state, write, write_index, write_shards
-from reference import config_json
+from gguf_files import write_gguf
+from meta_files import llama, write_meta
+from reference import build, config_json
 
 from model.checkpoints import inspect
 from model.counting import count_config
@@ -72,3 +74,21 @@ def test_fields_of_a_nested_text_config(tmp_path, state):
     fields = {f.name: f for f in understand({"model_type": "gemma3", "text_config": text, "image_token_index": 5}).settings}
     assert fields["hidden_size"].status == "used" and "text_config" in fields["hidden_size"].origin
     assert fields["image_token_index"].status == "unused" and fields["rms_norm_eps"].status == "defaulted"
+
+
+def test_fields_of_params_json_say_where_they_came_from(tmp_path):
+    seen = inspect(write_meta(tmp_path / "m", llama(), ranks=2))
+    fields = {field.name: field for field in seen.fields}
+    assert seen.format == "meta" and seen.parameters_found == seen.parameters_expected == count_config(seen.config).parameters
+    assert [file.name for file in seen.files] == ["params.json", "consolidated.00.pth", "consolidated.01.pth"]
+    assert (fields["hidden_size"].value, fields["hidden_size"].origin) == (48, "m/params.json, dim")
+    assert fields["intermediate_size"].origin == "m/params.json, dim, multiple_of and ffn_dim_multiplier"
+    assert fields["max_position_embeddings"].status == "defaulted"
+
+
+def test_fields_of_a_gguf_file_say_where_they_came_from(tmp_path):
+    seen = inspect(write_gguf(tmp_path / "m.gguf", build(config_json("llama"))))
+    fields = {field.name: field for field in seen.fields}
+    assert seen.format == "gguf" and seen.parameters_found == seen.parameters_expected
+    assert fields["hidden_size"].value == 42 and fields["hidden_size"].origin.endswith("m.gguf, llama.embedding_length")
+    assert fields["tie_word_embeddings"].value is False and fields["llama.vocab_size"].status == "unused"
