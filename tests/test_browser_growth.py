@@ -1,5 +1,8 @@
 """The Growth page in a real browser: recorded runs, every step, a live run that is watched, stopped, kept and opened again."""
 
+import json
+import time
+
 import browser as b
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from playwright.sync_api import expect
 
 import app
 from viz.pages import growth as page_module
-from viz.pages import growth_texts
+from viz.pages import growth_stage, growth_texts
+from viz.theme import DARK, LIGHT, see_through
 
 pytestmark = pytest.mark.browser
 MODELS = {"tiny": "tiny-llama", "gemma": "tiny-gemma2"}
@@ -16,6 +20,18 @@ SMALL = "size=M2&live_steps=3000"  # longer than any test watches
 CUT = """() => [...document.querySelectorAll(".bs button, .bs h2, .bs h3, .bs .segments span, .bs .field, .bs .caption")]
     .filter((e) => e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map((e) => e.textContent)"""
 LIVE = "() => document.querySelector('#bs').dataset.live"
+
+
+COLOURS = """() => document.querySelector('[data-card="live-loss"] .gd')._fullData.map((one) => one.line.color)"""
+stages = []  # of the app under test
+
+
+def colours(page) -> list[str]:
+    return [colour.replace(" ", "") for colour in page.evaluate(COLOURS)]
+
+
+def loss_colours(theme) -> set[str]:
+    return {see_through(colour, strength) for colour in (theme.a, theme.b) for strength in (0.4, 1.0)}
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +42,8 @@ def address(tmp_path_factory):
         folder = folder_of_records(tmp_path_factory.mktemp("records"))
     patched.setattr(page_module.Growth.__init__, "__defaults__", (folder, ()))
     patched.setattr(growth_texts, "standard_library", small_corpus)
+    init = growth_stage.Stage.__init__
+    patched.setattr(growth_stage.Stage, "__init__", lambda self, *given: (init(self, *given), stages.append(self))[0])
     growth_texts.standard.cache_clear()
     with b.serving(app.build(MODELS, max_tokens=300)) as address:
         yield address
@@ -112,6 +130,13 @@ def test_a_live_run_is_watched_stopped_kept_and_opened_again(page, address, shar
     before = lines(page, "live-loss")
     page.wait_for_function(f"document.querySelector('[data-card=\"live-loss\"] .gd')._fullData[0].x.length > {before[0]}")
     assert lines(page, "live-max_logit")[0] >= 1
+    first = colours(page)
+    assert set(first) == loss_colours(LIGHT)
+    page.locator("#theme").click()
+    page.wait_for_function(f"({COLOURS})()[0] !== {json.dumps(first[0])}")
+    assert set(colours(page)) == loss_colours(DARK), "in the middle of a run"
+    page.wait_for_function(f"document.querySelector('[data-card=\"live-loss\"] .gd')._fullData[0].x?.length > {before[0]}")
+    page.locator("#theme").click()
     page.locator("#pause").click()
     expect(page.locator("#live-said")).to_contain_text("paused at")
     expect(page.locator("#pause")).to_have_text("Go on")
@@ -122,13 +147,22 @@ def test_a_live_run_is_watched_stopped_kept_and_opened_again(page, address, shar
     expect(other.locator("#live-said")).to_have_text("Another visitor is training: you are next in line.")
     page.locator("#stop").click()
     other.wait_for_function(f"({LIVE})() === 'points'", timeout=20_000)
+    assert len(stages[-1].line._standing) == 1
+    began = time.monotonic()
     other.close()  # in the middle of a run, which ends with it
+    while stages[-1].line._standing:
+        assert time.monotonic() - began < 2.5, "a second, on a busy machine"
+        time.sleep(0.02)
 
     expect(page.locator("#live-said")).to_contain_text("stopped at step")
     expect(page.locator("#result-about")).to_contain_text("stopped at step")
     page.wait_for_selector('[data-card="result-cosine"] .js-plotly-plot, [data-card="result-cosine"] .gd.js-plotly-plot')
     page.locator("#keep").click()
     page.wait_for_selector("#kept a")
+    name = page.locator("#kept code").nth(1).text_content()
+    assert name.startswith("live-") and f"model={name}" in page.locator("#kept a").nth(1).get_attribute("href")
+    expect(page.locator("#keep")).to_be_hidden()
+    expect(page.locator("#kept p")).to_contain_text("under names that only you know")
     with page.expect_download() as download:
         page.locator("#kept button", has_text="save its record").first.click()
     path = tmp_path / download.value.suggested_filename
@@ -149,6 +183,29 @@ def test_a_live_run_is_watched_stopped_kept_and_opened_again(page, address, shar
     b.visit(page, explore)
     assert page.locator("#model").input_value().startswith("live-") and "live-" in page.url
     assert page.locator("#qk").input_value() == "as-built"
+
+
+def test_a_text_of_ones_own_is_trained_on(page, address, tmp_path):
+    b.visit(page, f"{address}/growth/?live_steps=4")
+    page.locator("#text-add").click()
+    page.locator("#text-use").click()
+    expect(page.locator("#text-said")).to_contain_text("pasted text is empty")
+    (tmp_path / "a.bin").write_bytes(bytes(range(256)) * 20)
+    page.set_input_files("#text-file", tmp_path / "a.bin")
+    expect(page.locator("#text-said")).to_contain_text("a.bin holds zero bytes: it is not a text file")
+    page.fill("#text-paste", "a line of some words and no others\n" * 200)
+    b.after(page, lambda: page.locator("#text-use").click())
+    expect(page.locator("#text-box")).to_be_hidden()
+    assert (
+        page.locator("#text").input_value().startswith("text-")
+        and page.locator("#text option").last.text_content() == "pasted text"
+    )
+    expect(page.locator("#text-about")).to_contain_text(
+        "pasted text, 6,300 bytes to train on, 700 bytes held out (its last tenth), sha256 "
+    )
+    page.locator("#train").click()
+    page.wait_for_function(f"({LIVE})() === 'ended'", timeout=20_000)
+    expect(page.locator("#result-about")).to_contain_text("text: pasted text, 6,300 bytes")
 
 
 def test_what_cannot_be_trained_or_read_is_a_sentence(page, address, tmp_path):

@@ -52,7 +52,7 @@ def _arm(state: GrowthState, side: str) -> Arm:
         raise BlockscopeError(
             f"The learning rate must be a number above 0, got {state.live_lr[:30]!r}: 0.1 shows growth, 0.003 learns well."
         )
-    every = max(1, steps // 35, min(5, steps // 10))  # a probe costs about half a step: seldom enough to stay a small share
+    every = max(1, steps // 35, min(8, steps // 12))  # a probe costs near half a step: seldom enough to stay a small share
     arm = base_arm(
         state.size, lr=lr, steps=steps, seed=state.live_seed, record_every=every, validate_every=4 * every,
         validation_sequences=32,
