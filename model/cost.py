@@ -7,13 +7,18 @@ import torch
 
 from model.counting import count_block
 from model.lm import Decoder
-from model.scores import TILE_BYTES
+from model.scores import STRETCH_BYTES, TILE_BYTES
 from model.taps import capture
+
+KEPT = 512 << 20  # bytes of residuals that are kept, where nobody says otherwise
+TILES = 14  # logits of a tile, softmax, entropy, copies without what is masked, and the holes that these leave in the heap
+WHOLE = 8  # q, k, v before and after the rotation, keys and values repeated for their group, z
+STRETCHES = 6  # gate, activation, up, product and out of the MLP, or what its identities are measured on
 
 
 @dataclass(frozen=True)
 class Cost:
-    """`flops` of one forward pass with logits of the last token, `bytes` of residuals kept plus the largest work space."""
+    """`flops` of one forward pass with logits of the last token; `bytes` by which memory grows at its peak, weights apart."""
 
     tokens: int
     flops: int
@@ -30,16 +35,25 @@ def amount(x: float, unit: str) -> str:
     return f"{x / 1000**power:.3g} {'kMGTP'[power - 1] if power else ''}{unit}"
 
 
-def cost(config: Decoder.Config, tokens: int, itemsize: int = 4) -> Cost:
-    """Two FLOPs a weight and token, plus q.k and pattern.v over every pair of positions; one residual kept a layer."""
+def cost(config: Decoder.Config, tokens: int, itemsize: int = 4, kept: int = KEPT, tile: int = TILE_BYTES) -> Cost:
+    """Two FLOPs a weight and token, plus q.k and pattern.v over every pair of positions.
+
+    Memory is that of a run that answers Explore's first view, over a model that is open: the residuals entering the layers, at
+    most `kept` bytes of them, and the largest block at work. Of that block the tensors with one row a token are whole in the
+    attention (WHOLE of them) and stretches in the MLP (STRETCHES), and the logits come in tiles of `tile` bytes (TILES of
+    them). The three numbers were fitted to peaks of the resident memory on Linux from 1,000 to 8,000 tokens, which lie
+    between 0.6 and 1.6 of what is said; a prompt whose square is no larger than one tile may take more, and less than 200 MB.
+    """
     flops = 2 * config.d_vocab * config.d_model
-    widest = config.d_model
+    across = widest = config.d_model
     for block in config.blocks:
         counted = count_block(block)
         flops += 2 * tokens * counted.active + 2 * tokens**2 * counted.work_per_key
-        widest = max(widest, block.mlp.active_neurons)
-    logits = 4 * tokens**2 * max(block.attn.n_heads for block in config.blocks)
-    memory = itemsize * tokens * ((config.n_layers + 1) * config.d_model + 4 * widest) + 3 * min(logits, TILE_BYTES)
+        across, widest = max(across, counted.work_per_key // 2), max(widest, block.mlp.active_neurons)
+    residuals = min(itemsize * tokens * (config.n_layers + 1) * config.d_model, kept)
+    logits = min(4 * tokens**2 * max(block.attn.n_heads for block in config.blocks), tile)
+    stretch = min(itemsize * tokens * widest, STRETCH_BYTES)
+    memory = residuals + WHOLE * itemsize * tokens * across + STRETCHES * stretch + TILES * logits
     return Cost(tokens, flops, memory)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from model.ahead import Ahead
 from model.asked import Asked
 from model.cost import Cost, amount, cost, tap_sizes
 from model.counting import count_config
@@ -19,7 +20,8 @@ from model.lm import Decoder
 from model.place import KVCache, Place
 from model.presets import PRESETS
 from model.remembered import Remembered
-from model.stages import Ahead, Progress, Stages
+from model.scores import tile_bytes
+from model.stages import Progress, Stages
 from model.surgery import read
 from model.taps import Collect, Enough, Recorder, Tap, TapInfo, recording, require_fired, select, taps_of
 from model.text import Text
@@ -119,7 +121,7 @@ class LM(Text):
         steps, starts = self.remembered.plan(key, self.last_stage, needed)
         place, recorder, x = Place.of(ids), Recorder(asked.watchers), ids
         recorder.pulse = pulse
-        with Ahead(self.stages) as ahead:
+        with Ahead(self.stages, recorder.beat) as ahead:
             for done, stage in enumerate(steps):
                 if not self.stages.held(stage):
                     yield Progress(done, len(steps), f"reading {self._words(stage)}")
@@ -274,7 +276,7 @@ class LM(Text):
         return (rope if scaled else replace(rope, scaling=None)).frequencies(length)[0].numpy()
 
     def cost(self, tokens: int) -> Cost:
-        return cost(self.config, tokens, self.dtype.itemsize)
+        return cost(self.config, tokens, self.dtype.itemsize, self.remembered.residuals.limit, tile_bytes(self.device))
 
     def variant(self, qk_norm: str | None = None, layers: range | None = None, **changes: str) -> "LM":
         """The model as loaded with the parts named in model.surgery.CHANGES changed, in all blocks or in those of `layers`.

@@ -18,9 +18,14 @@ from model.taps import Absent, Tap, Tile, breathe, edited, enough, heard, last, 
 
 TILE_BYTES = 8 << 20  # fp32 logits held at a time on a CPU: from 4 to 32 MB equally fast, and larger ones tear up the heap
 DEVICE_TILE_BYTES = 32 << 20  # and on a GPU, which wants few large steps
+STRETCH_BYTES = 32 << 20  # of one tensor of the widest layer, where the tokens of a long text come a stretch at a time
 SWEPT = 64 << 20  # bytes of tiles after which the heap gives back what they left
 LONG = 4096  # keys from which on one call of the fused kernel, which nothing can stop, takes one head
 SQUARE = "batch head query_pos key_pos"
+
+
+def tile_bytes(device: torch.device) -> int:
+    return TILE_BYTES if device.type == "cpu" else DEVICE_TILE_BYTES
 
 
 def several_tiles(heads: int, batch: int, keys: int) -> bool:
@@ -109,7 +114,7 @@ class Scores(nn.Module):
     def tiles(self, q: Tensor, place: Place, wanted: range | None = None) -> Iterator[Tile]:
         """Query rows, all or those wanted, so few at a time that the logits of a tile stay under TILE_BYTES."""
         batch, total, heads, _ = q.shape
-        most, size = TILE_BYTES if q.device.type == "cpu" else DEVICE_TILE_BYTES, 4 * max(batch, 1) * heads * place.length
+        most, size = tile_bytes(q.device), 4 * max(batch, 1) * heads * place.length
         rows, passed = max(1, most // size), 0
         keys = place.key_positions
         wanted = range(total) if wanted is None else wanted

@@ -1,5 +1,11 @@
 """Long prompts: statistics from tiles equal the square, windows are computed alone, memory does not grow with the square."""
 
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -268,3 +274,28 @@ def test_a_pulse_says_how_far_the_attention_is_and_a_long_one_goes_head_by_head(
     cut = lm.capture(long_text, ["blocks.2.hook_resid_post"])["blocks.2.hook_resid_post"]
     assert taken[-18:] == [1] * 6 * 3  # the first are those of the sizes, without numbers
     assert_same(cut, whole, 1e-6)
+
+
+# ---- what is said beforehand -----------------------------------------------------------------------------------------------
+
+SMOLLM2 = os.path.join(os.environ.get("BLOCKSCOPE_REAL_MODELS", ""), "smollm2-135m")
+REAL = [pytest.mark.real, pytest.mark.skipif(not os.path.isdir(SMOLLM2), reason="BLOCKSCOPE_REAL_MODELS holds no smollm2-135m")]
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak from a point on")
+@pytest.mark.parametrize(
+    ("source", "tokens", "layers"),
+    [
+        ("tiny-llama", 1000, 0),
+        ("tiny-llama", 4000, 0),
+        ("smollm2-135m", 4000, 3),
+        ("smollm2-135m", 8000, 1),
+        pytest.param(SMOLLM2, 1000, 0, marks=REAL),
+    ],
+)
+def test_the_memory_that_is_announced_is_what_a_run_takes(source, tokens, layers):
+    child = [sys.executable, str(Path(__file__).with_name("peak_memory.py")), source, str(tokens), str(layers)]
+    done = subprocess.run(child, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert 0.6 < found["said"] / found["grew"] < 1.6, {name: f"{size / 1e6:.0f} MB" for name, size in found.items()}
