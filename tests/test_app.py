@@ -5,6 +5,7 @@ import json
 import re
 import threading
 import time
+from dataclasses import replace
 
 import browser as b
 import pytest
@@ -15,9 +16,12 @@ from gradio_client.exceptions import AppError
 
 import app
 from model import load
+from model.cost import amount
 from model.errors import BlockscopeError
+from model.memory import Bound
 from model.view import Request
 from viz.pages.explore import Explore
+from viz.pages.forecast import Pace, duration, forecast
 from viz.pages.shell import own_files, own_url, plotly_url, template
 from viz.shelf import Shelf
 from viz.store import Store
@@ -288,3 +292,54 @@ def test_models_on_the_shelf_have_names_of_their_own(tmp_path, monkeypatch):
 def test_without_any_model_the_app_says_so():
     with pytest.raises(BlockscopeError, match="name one with --model"):
         app.build({})
+
+
+def test_the_cost_of_a_long_prompt_is_said_before_it_runs():
+    explore = Explore(Shelf({"tiny": "tiny-llama"}, load, max_tokens=3000), Store())
+
+    def weigh(prompt: str, draft: int = 3) -> dict:
+        return explore.weigh({"token": 1, "draft": draft, "state": {"prompt": prompt}})
+
+    nothing = {"kind": "cost", "draft": 3, "text": "", "from": "", "warning": ""}
+    assert weigh("x" * 2000) == nothing  # the model is not open, and weighing does not open it
+    run(explore)
+    assert weigh("short") == nothing
+    lm, told = explore.shelf.model("tiny"), weigh("x" * 2000, 9)
+    said = f"2,000 tokens · about {amount(lm.cost(2000).flops, 'FLOP')} · about {amount(lm.cost(2000).bytes, 'B')} of memory"
+    assert told == nothing | {"draft": 9, "text": said}  # the run of five tokens cannot say how long 2,000 take
+    explore.paces.keep("tiny", Pace(lm.cost(1000), 2.0))
+    told = weigh("x" * 2000)
+    assert told["text"] == f"{said} · about {2.0 * lm.cost(2000).flops / lm.cost(1000).flops:.1f} s"
+    assert told["from"] == "as long as its FLOP say, from the last run here: 1,000 tokens in 2.0 s"
+    assert weigh("x" * 3001)["warning"] == "The budget of this app is 3,000 tokens (--max-tokens): this prompt will not be run."
+    assert explore.weigh("nonsense")["kind"] == "cost"
+
+
+def test_what_does_not_fit_in_memory_is_said_beforehand():
+    lm = load("tiny-llama")
+    need = lm.cost(2000).bytes
+    assert forecast(lm, 2000, None, 5000, lambda device: need + 1)["warning"] == ""
+    warning = forecast(lm, 2000, None, 5000, lambda device: 10_000_000)["warning"]
+    assert warning == "That is more memory than the 10 MB that are free on this machine."
+    small = load("tiny-llama", memory="1MB") if lm.store.bound is None else lm
+    small.store.bound = Bound(1_000_000, 100_000)
+    assert forecast(small, 2000, None, 5000, lambda device: 1 << 40)["warning"].endswith("(1 MB, --memory).")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.26, "0.3 s"), (52.2, "52 s"), (99.4, "99 s"), (740, "12 min"), (7300, "2 h 2 min")]
+)
+def test_how_long_something_takes_in_words(seconds, words):
+    assert duration(seconds) == words
+
+
+def test_a_view_whose_block_takes_long_is_run_with_progress(explore):
+    run(explore)
+    kept = explore.shelf.find("tiny", "", "hello")
+    explore.shelf.keep("tiny", "", "hello", replace(kept, seconds=60.0))
+    assert explore.look(ask(2, node="gate"))["kind"] == "run"  # not yet kept: it is not run where nothing can stop it
+    assert run(explore, node="gate")[0]["kind"] == "view"
+    assert explore.look(ask(3, node="gate"))["kind"] == "view"
+    steps = []
+    explore._view_of_run(explore._asked(ask(4, node="pattern", layer=2)), steps.append)
+    assert steps[0].what == "layer 2" and max(step.done for step in steps) >= 1

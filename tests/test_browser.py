@@ -367,3 +367,65 @@ def test_a_phone_has_no_mode_bar_and_its_navigation_in_one_line(chrome, address)
         expect(page.locator("nav .tab").first).to_be_visible()
         assert len(set(page.locator("nav .tab").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().top)"))) == 1
     context.close()
+
+
+def test_a_long_prompt_is_weighed_before_it_runs_and_its_tokens_come_as_they_are_looked_at(chrome):
+    with b.serving(app.build({"tiny": "tiny-llama"}, max_tokens=1500)) as address:
+        page = chrome.new_context(viewport={"width": 1280, "height": 720}).new_page()
+        b.visit(page, f"{address}/?prompt=hello")
+        text = "".join(chr(97 + i % 26) for i in range(1300))
+        page.fill("#prompt", text)
+        expect(page.locator("#cost")).to_contain_text(
+            re.compile(r"1,300 tokens · about .* FLOP|1,300 tokens · about .*FLOP · about")
+        )
+        assert page.locator("#go").is_visible() and page.locator("#progress").is_hidden()
+        page.fill("#prompt", text + "x" * 300)
+        expect(page.locator("#cost")).to_contain_text("The budget of this app is 1,500 tokens")
+        page.fill("#prompt", "short")
+        expect(page.locator("#cost")).to_be_hidden()
+        b.run(page, text)
+        assert page.locator("#cost").is_hidden() and page.locator("#tokens button").count() == 600
+        assert "#?" not in page.url
+        chosen = page.locator('#tokens [aria-checked="true"]')
+        assert (chosen.get_attribute("data-token"), chosen.text_content()) == ("1299", text[1299])
+        b.after(page, lambda: (page.fill("#token-at", "700"), page.press("#token-at", "Enter")))
+        assert (chosen.get_attribute("data-token"), chosen.text_content()) == ("700", text[700])
+        chosen.focus()
+        b.after(page, lambda: page.keyboard.press("Home"))
+        assert chosen.get_attribute("data-token") == "0" and page.evaluate("document.activeElement.dataset.token") == "0"
+        page.evaluate("document.querySelector('#tokens').scrollLeft = 1e7")
+        expect(page.locator('#tokens [data-token="1299"]')).to_be_visible()
+        assert page.locator("#tokens button").count() == 600 and page.locator('#tokens [data-token="0"]').count() == 0
+        page.context.close()
+
+
+def test_a_link_too_long_for_a_server_stands_behind_the_hash(chrome):
+    with b.serving(app.build({"tiny": "tiny-llama"}, max_tokens=3000)) as address:
+        page = chrome.new_context(viewport={"width": 1280, "height": 720}).new_page()
+        b.visit(page, f"{address}/?prompt=hello")
+        text = "a b " * 625  # 2,500 characters, of which 1,250 are written as three
+        text = text.replace(" ", "€")
+        page.evaluate("(text) => { document.querySelector('#prompt').value = text; }", text[:1400])
+        b.after(page, lambda: page.locator("#go").click())
+        assert "/#?" in page.url and "?prompt" not in page.url.split("#")[0]
+        page.reload()
+        b.settle(page)
+        assert page.input_value("#prompt") == text[:1400]
+        page.context.close()
+
+
+def test_what_was_said_of_another_run_goes_when_a_new_one_starts(chrome, slow, pace):
+    page = chrome.new_context(viewport={"width": 1280, "height": 720}).new_page()
+    pace["seconds"] = 0.0
+    b.visit(page, f"{slow}/?prompt=hello")
+    page.fill("#prompt", "x" * 2000)
+    page.locator("#go").click()
+    expect(page.locator("#notice")).to_contain_text("was not run")
+    pace["seconds"] = 1.0
+    page.fill("#prompt", "another")
+    page.locator("#go").click()
+    expect(page.locator("#progress span")).to_contain_text("of", timeout=10_000)
+    assert page.locator("#notice").is_hidden()
+    pace["seconds"] = 0.0
+    page.locator("#cancel").click()
+    page.context.close()

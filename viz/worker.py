@@ -16,9 +16,9 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Step:
-    """How far the work is: `done` of `total` (0: not known) and what it does now."""
+    """How far the work is: `done` of `total` (0: not known) and what it does now. A fraction is of the one that goes on."""
 
-    done: int
+    done: float
     total: int
     what: str
 

@@ -30,10 +30,15 @@ def run_requests(lm: LM, tokens: Sequence[int], state: UiState) -> list[Request]
     return [*requests_for_run(lm, tokens, replace(state, layer=layer)), *numbers]
 
 
+def block_requests(lm: LM, tokens: Sequence[int], state: UiState) -> list[Request]:
+    """What a view of one block needs: the diagram's numbers and the chosen node."""
+    asked = [request for _, request in number_requests(lm, state.layer)]
+    return [*asked, *asked_for(lm, tokens, state)]
+
+
 def look_ahead(lm: LM, tokens: Sequence[int], state: UiState) -> None:
     """The diagram's numbers, the identities and the chosen node in one pass through the block: all then find theirs kept."""
-    asked = [request for _, request in number_requests(lm, state.layer)]
-    lm.views(tokens, [*asked, *asked_for(lm, tokens, state)], checking=state.layer)
+    lm.views(tokens, block_requests(lm, tokens, state), checking=state.layer)
 
 
 def peaks(lm: LM, tokens: Sequence[int]) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ sentence in its answer, and the page keeps its last view.
 import json
 import logging
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -18,19 +18,21 @@ from typing import TypeVar
 import gradio as gr
 
 from model.errors import BlockscopeError
+from model.view import Request
 from viz.change import spelled
 from viz.nodes import cards
 from viz.pages import answers, files
+from viz.pages.forecast import LONG, Pace, Paces, forecast
 from viz.pages.shell import own_url, plotly_url, template
 from viz.pages.surgery import counterfactual, settled
-from viz.shelf import Run, Shelf
+from viz.shelf import LM, Run, Shelf
 from viz.state import DEFAULT_PROMPT, UiState, parse
 from viz.store import Store
 from viz.theme import LIGHT
 from viz.worker import Step, watched
 
 COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked as its counterfactual
-LONG = 1024  # tokens from which on a run says first what it will take
+QUICK = 0.5  # seconds: a block that takes longer is run where its progress is seen and it can be stopped
 PROGRESS: Mapping = MappingProxyType({"kind": "progress"})
 Report = Callable[[Step], None]
 T = TypeVar("T")
@@ -56,7 +58,7 @@ class Explore:
     """The page's handlers over one shelf of models and one store of figures; holds nothing that belongs to a visitor."""
 
     def __init__(self, shelf: Shelf, store: Store):
-        self.shelf, self.store = shelf, store
+        self.shelf, self.store, self.paces = shelf, store, Paces()
 
     def look(self, sent: object) -> dict:
         """The view if its run is kept, else {"kind": "run"}: the page then asks for the run."""
@@ -64,7 +66,7 @@ class Explore:
         try:
             asked = self._settled(asked) if self.shelf.ready(asked.name) else asked
             run = self._kept(asked)
-            told = {"kind": "run"} if run is None else self._view(asked, run)
+            told = {"kind": "run"} if run is None or _takes_long(run, asked.state) else self._view(asked, run)
         except Exception as error:
             told = _sentence(error)
         return self._told(asked, told)
@@ -79,6 +81,20 @@ class Explore:
                 yield self._told(asked, told)
         except Exception as error:
             yield self._told(asked, _sentence(error))
+
+    def weigh(self, sent: object) -> dict:
+        """What the prompt of `sent` would take, before it is run; nothing where its model is not open yet."""
+        asked, told = self._asked(sent), {"text": "", "from": "", "warning": ""}
+        try:
+            if self.shelf.ready(asked.name):
+                asked = self._settled(asked)
+                lm = self.shelf.model(asked.name, asked.which)
+                tokens = len(lm.encode(asked.state.prompt))
+                told = forecast(lm, tokens, self.paces.get(asked.name), self.shelf.max_tokens)
+        except Exception as error:
+            told |= {"warning": _sentence(error)["sentence"]}
+        draft = sent.get("draft") if isinstance(sent, Mapping) else None
+        return told | {"kind": "cost", "draft": draft if isinstance(draft, int) else 0}
 
     def files(self, sent: object) -> dict:
         """What is in the files of the chosen model, from their headers."""
@@ -159,7 +175,11 @@ class Explore:
         return answers.view(self.shelf, self.store, asked.name, asked.which, run, asked.state, asked.scheme)
 
     def _view_of_run(self, asked: Asked, report: Report) -> dict:
-        return self._view(asked, self._kept(asked) or self._run(asked, report))
+        run = self._kept(asked) or self._run(asked, report)
+        state, _ = answers.fitted(run, asked.state)
+        asked_for = answers.block_requests(run.lm, run.tokens, state)
+        _walk(run.lm, run.tokens, asked_for, state.layer, report, Step(0, 0, f"layer {state.layer}"))
+        return self._view(asked, run)
 
     def _strip(self, asked: Asked, report: Report) -> dict:
         """The layer strip once more; runs the counterfactual where the run itself was short."""
@@ -191,12 +211,8 @@ class Explore:
             )
         began = time.perf_counter()
         layer = min(state.layer, lm.config.n_layers - 1)
-        said = [Step(0, 0, f"running {name}" + (f" · {lm.cost(len(tokens)).sentence}" if len(tokens) > LONG else ""))]
-        report(said[0])
-        asked_for = answers.run_requests(lm, tokens, state)
-        for step in lm.walk(tokens, asked_for, checking=layer, pulse=lambda: report(said[0])):
-            said[0] = Step(step.done, step.total, step.what)
-            report(said[0])
+        first = Step(0, 0, f"running {name}" + (f" · {lm.cost(len(tokens)).sentence}" if len(tokens) > LONG else ""))
+        _walk(lm, tokens, answers.run_requests(lm, tokens, state), layer, report, first)
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
         return self.shelf.keep(name, asked.which, state.prompt, run)
 
@@ -205,7 +221,7 @@ def blocks(explore: Explore) -> gr.Blocks:
     """The page as Gradio blocks: a hidden bus that every handler reads, and the view that every handler writes."""
     script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
     page_js = json.dumps(own_url("page.js"))
-    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "run", "halt", "files", "examine"]')
+    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "run", "halt", "weigh", "files", "examine"]')
     on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(plotly_url())}")
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     with gr.Blocks(title="Blockscope", fill_width=True, analytics_enabled=False) as demo:
@@ -220,6 +236,7 @@ def blocks(explore: Explore) -> gr.Blocks:
         gr.api(explore.models, api_name="models", queue=False)
     demo.state_session_capacity = 200  # a session keeps its last answer, some 30 kB
     return demo
+        self.paces.keep(name, Pace(lm.cost(len(tokens)), run.seconds))
 
 
 def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS) -> Generator[dict, None, T]:
@@ -235,6 +252,7 @@ def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS
     finally:
         steps.close()
 
+        bus.weigh(explore.weigh, bus, view, queue=False, trigger_mode="always_last", **quiet)
 
 def _sentence(error: Exception) -> dict:
     """An error as the page shows it. What a person could not have caused is logged in full on the server."""
@@ -242,3 +260,25 @@ def _sentence(error: Exception) -> dict:
         return {"kind": "error", "sentence": str(error)}
     log.error("a handler failed", exc_info=error)
     return {"kind": "error", "sentence": f"Blockscope failed here ({type(error).__name__}); the app's log says where."}
+def _takes_long(run: Run, state: UiState) -> bool:
+    """Whether this view needs a block to run again that takes longer than a click may."""
+    if run.seconds < QUICK * run.lm.config.n_layers:
+        return False
+    state, _ = answers.fitted(run, state)
+    asked = answers.block_requests(run.lm, run.tokens, state)
+    return any(run.lm.recall(run.tokens, what) is None for what in (*asked, state.layer))
+
+
+def _walk(lm: LM, tokens: Sequence[int], requests: list[Request], layer: int, report: Report, first: Step) -> None:
+    """Answer the requests for later; tells every finished layer, and how far the attention of the running one is."""
+    done = [first]
+    report(first)
+
+    def pulse(share: float) -> None:
+        report(replace(done[0], done=done[0].done + share) if done[0].total else done[0])
+
+    for step in lm.walk(tokens, requests, checking=layer, pulse=pulse):
+        done[0] = Step(step.done, step.total, step.what)
+        report(done[0])
+
+

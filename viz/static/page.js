@@ -1,5 +1,5 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
-import { showAnswer, showEmpty, showError, showProgress, showStrip, wire } from "./view.js";
+import { clearNotice, showAnswer, showCost, showEmpty, showError, showProgress, showStrip, wire } from "./view.js";
 import { loadPlotly } from "./charts.js";
 import { showFiles, wireFiles } from "./files.js";
 
@@ -11,6 +11,9 @@ let waiting = null; // "look" | "run" | null: what the screen waits for
 let running = false; // a run is going on; after its view it may still work on the counterfactual line
 let step = "replace"; // how the next answer enters the browser's history
 let patience = 0;
+let draft = 0; // of the newest text that was weighed
+
+const LINK = 6000; // characters of a query string that every server reads; a longer view stands behind the #, which none is sent
 
 const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
 
@@ -39,6 +42,7 @@ export function change(fields, how = "push") {
 
 /** Run what is in the view, whether or not it has run before. */
 export function run(fields) {
+  clearNotice(); // it spoke of another run
   change(fields, "push");
 }
 
@@ -48,6 +52,14 @@ function halt() {
 }
 
 /** Stop what runs, and keep the last view. */
+/** Ask what a text would take if it were run; null: whatever is still on its way is no longer wanted. */
+function weigh(prompt) {
+  draft += 1;
+  if (prompt === null) return;
+  bus.props.value = { token, scheme: scheme(), draft, state: { ...state, prompt } };
+  bus.trigger("weigh");
+}
+
 export function stop() {
   halt();
   token += 1; // whatever still arrives is late
@@ -69,10 +81,12 @@ function receive(answer) {
   if (answer.kind === "run") {
     showAnswer(answer, state);
     return ask("run", step);
+  if (answer?.kind === "cost") return answer.draft === draft && showCost(answer);
   }
   showProgress(null);
   if (answer.kind === "error") {
     waiting = null;
+    clearNotice();
     running = false;
     state = { ...(confirmed ?? state) }; // the page keeps its last view
     showAnswer(answer, state);
@@ -88,14 +102,14 @@ function receive(answer) {
 }
 
 function remember(query) {
-  const address = location.pathname + (query ? "?" + query : "");
-  if (address === location.pathname + location.search) return;
+  const address = location.pathname + (query.length > LINK ? "#?" + query : query && "?" + query);
+  if (address === location.pathname + location.search + location.hash) return;
   history[step === "push" ? "pushState" : "replaceState"](null, "", address);
 }
 
 function restore() {
   if (waiting === "run") halt();
-  state = Object.fromEntries(new URLSearchParams(location.search));
+  state = Object.fromEntries(new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : location.search));
   paintTheme();
   waiting = null; // the address is there already, whatever was under way
   ask("look", "replace");
@@ -115,7 +129,7 @@ async function styled(element) {
 async function start() {
   if (!bus.trigger || !start.view) return;
   await styled(start.view.element);
-  wire(start.view.element, { change, run, stop });
+  wire(start.view.element, { change, run, stop, weigh });
   wireFiles((event) => {
     bus.props.value = { token, scheme: scheme(), state: { ...state } };
     bus.trigger(event);

@@ -6,11 +6,16 @@ import { drawStrip } from "./strip.js";
 import { showSurgery, wireSurgery } from "./surgery.js";
 
 const at = (id) => document.getElementById(id);
-let send = {}; // {change, run, stop}
+import { showTokens, wireTokens } from "./tokens.js";
+let send = {}; // {change, run, stop, weigh}
 let shown = null; // the last complete answer
 let given = ""; // what the page itself last put into the prompt box: anything else there has been typed and not run
 let latest = 0;
 let clock = 0;
+let scales = 0; // the timer after which what has been typed is weighed
+
+const WEIGHED = 256; // characters from which on a prompt may be long: its cost is asked for
+const PAUSE = 350; // ms without a key
 
 /** Connect every control. All of them are real form elements, so keyboard and screen reader come with them. */
 export function wire(root, handlers) {
@@ -25,7 +30,10 @@ export function wire(root, handlers) {
     event.preventDefault();
     at("prompt-form").requestSubmit();
   });
-  prompt.addEventListener("input", grow);
+  prompt.addEventListener("input", () => {
+    grow();
+    weighSoon();
+  });
   at("cancel").addEventListener("click", () => {
     send.stop();
     showNotice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
@@ -55,8 +63,7 @@ export function wire(root, handlers) {
   at("layer-more").addEventListener("click", () => open(shown.state.layer + 1));
   at("theme").addEventListener("click", () => send.change({ theme: document.body.classList.contains("dark") ? "light" : "dark" }, "replace"));
   at("link").addEventListener("click", copyLink);
-  at("tokens").addEventListener("click", (event) => event.target.dataset.token && send.change({ token: Number(event.target.dataset.token) }));
-  at("tokens").addEventListener("keydown", moveToken);
+  wireTokens((token) => send.change({ token }));
   wireNav(root);
   wireSurgery((fields) => send.change(fields));
   new ResizeObserver(() => shown && showStrip(shown.strip, shown.state)).observe(at("strip"));
@@ -82,6 +89,29 @@ function grow() {
   box.style.height = Math.min(box.scrollHeight + 2, 120) + "px";
 }
 
+/** What is typed is weighed once the keys rest; what has been run, or is short, costs nothing worth saying. */
+function weighSoon() {
+  clearTimeout(scales);
+  const text = at("prompt").value;
+  if (text === given || text.length <= WEIGHED) {
+    send.weigh(null);
+    return showCost(null);
+  }
+  scales = setTimeout(() => send.weigh(text), PAUSE);
+}
+
+/** cost = {text, from, warning}; null: nothing to say. */
+export function showCost(cost) {
+  const box = at("cost");
+  box.hidden = !(cost?.text || cost?.warning);
+  if (box.hidden) return;
+  const [text, warning] = box.children;
+  text.textContent = cost.text;
+  text.title = cost.from;
+  warning.textContent = cost.warning;
+  warning.hidden = !cost.warning;
+}
+
 async function copyLink() {
   const button = at("link");
   try {
@@ -91,16 +121,6 @@ async function copyLink() {
     showNotice("This view's link: " + location.href, false); // no clipboard outside https and localhost
   }
   setTimeout(() => (button.textContent = "link"), 1500);
-}
-
-function moveToken(event) {
-  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  const from = event.target.closest("[data-token]");
-  const next = step && from && (step < 0 ? from.previousElementSibling : from.nextElementSibling);
-  if (!next) return;
-  event.preventDefault();
-  next.focus();
-  send.change({ token: Number(next.dataset.token) });
 }
 
 /** Anything but progress: what an answer has is shown, what it lacks stays. */
@@ -122,7 +142,8 @@ export function showAnswer(answer, state) {
   at("layer-more").disabled = state.layer === model.layers - 1;
   at("layer-kind").textContent = answer.layer;
   at("said").textContent = answer.tokens.said;
-  showTokens(answer.tokens, state);
+  showTokens(answer.tokens.pieces, state.token);
+  if (at("prompt").value === given) showCost(null); // what stands in the box has been run
   showDiagram(at("diagram"), answer.block, answer.numbers, state, (node) => {
     markNode(at("diagram"), node);
     pick("node", node);
@@ -226,31 +247,6 @@ function showModels(menu, model, state, typed) {
   at("device").textContent = model.device;
 }
 
-function showTokens(tokens, state) {
-  const holder = at("tokens");
-  const key = JSON.stringify(tokens.pieces);
-  if (holder.dataset.key !== key) {
-    holder.replaceChildren(
-      ...tokens.pieces.map((piece, i) => {
-        const chip = document.createElement("button");
-        chip.type = "button";
-        chip.dataset.token = String(i);
-        chip.setAttribute("role", "radio");
-        chip.textContent = piece;
-        chip.title = "token " + i;
-        return chip;
-      }),
-    );
-    holder.dataset.key = key;
-  }
-  const selected = state.token < 0 ? tokens.pieces.length - 1 : state.token;
-  [...holder.children].forEach((chip, i) => {
-    chip.setAttribute("aria-checked", String(i === selected));
-    chip.tabIndex = i === selected ? 0 : -1;
-    if (i === selected) holder.scrollTo({ left: chip.offsetLeft - holder.clientWidth / 2 });
-  });
-}
-
 function showControls(answer, state) {
   for (const control of at("controls").querySelectorAll("[data-for]")) control.hidden = !answer.controls.includes(control.dataset.for);
   document.querySelector('[data-stage="capped"]').hidden = !("capped" in answer.numbers);
@@ -302,6 +298,10 @@ export function showProgress(step) {
   const box = at("progress");
   clearTimeout(clock);
   const stoppable = step !== null && !step.look;
+export function clearNotice() {
+  at("notice").hidden = true;
+}
+
   at("cancel").hidden = !stoppable;
   at("go").hidden = stoppable;
   if (step === null) return (box.hidden = true);
@@ -309,7 +309,7 @@ export function showProgress(step) {
     box.hidden = false;
     box.classList.toggle("unknown", !step.total);
     box.firstChild.style.width = step.total ? (100 * step.done) / step.total + "%" : "100%";
-    box.lastChild.textContent = step.what + (step.total ? " · " + step.done + " of " + step.total : "");
+    box.lastChild.textContent = step.what + (step.total ? " · " + Math.floor(step.done) + " of " + step.total : "");
   };
   if (step.quiet) clock = setTimeout(show, 400);
   else show();
