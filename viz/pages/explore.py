@@ -214,6 +214,7 @@ class Explore:
         first = Step(0, 0, f"running {name}" + (f" · {lm.cost(len(tokens)).sentence}" if len(tokens) > LONG else ""))
         _walk(lm, tokens, answers.run_requests(lm, tokens, state), layer, report, first)
         run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
+        self.paces.keep(name, Pace(lm.cost(len(tokens)), run.seconds))
         return self.shelf.keep(name, asked.which, state.prompt, run)
 
 
@@ -229,6 +230,7 @@ def blocks(explore: Explore) -> gr.Blocks:
         bus = gr.HTML({}, html_template="<i></i>", js_on_load=on_bus, elem_id="bus", visible="hidden", interactive=True)
         bus.look(explore.look, bus, view, queue=False, trigger_mode="always_last", **quiet)
         running = bus.run(explore.run, bus, view, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet)
+        bus.weigh(explore.weigh, bus, view, queue=False, trigger_mode="always_last", **quiet)
         bus.files(explore.files, bus, view, queue=False, **quiet)
         looking = bus.examine(explore.examine, bus, view, trigger_mode="once", concurrency_limit=1, **quiet)
         bus.halt(None, None, None, cancels=[running, looking], queue=False, **quiet)
@@ -236,30 +238,8 @@ def blocks(explore: Explore) -> gr.Blocks:
         gr.api(explore.models, api_name="models", queue=False)
     demo.state_session_capacity = 200  # a session keeps its last answer, some 30 kB
     return demo
-        self.paces.keep(name, Pace(lm.cost(len(tokens)), run.seconds))
 
 
-def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS) -> Generator[dict, None, T]:
-    """Yields progress answers for as long as the work takes, returns what it returns; closing it stops the work."""
-    steps = watched(work)
-    try:
-        while True:
-            try:
-                step = next(steps)
-            except StopIteration as end:
-                return end.value
-            yield {"token": token, **about, **asdict(step)}
-    finally:
-        steps.close()
-
-        bus.weigh(explore.weigh, bus, view, queue=False, trigger_mode="always_last", **quiet)
-
-def _sentence(error: Exception) -> dict:
-    """An error as the page shows it. What a person could not have caused is logged in full on the server."""
-    if isinstance(error, BlockscopeError):
-        return {"kind": "error", "sentence": str(error)}
-    log.error("a handler failed", exc_info=error)
-    return {"kind": "error", "sentence": f"Blockscope failed here ({type(error).__name__}); the app's log says where."}
 def _takes_long(run: Run, state: UiState) -> bool:
     """Whether this view needs a block to run again that takes longer than a click may."""
     if run.seconds < QUICK * run.lm.config.n_layers:
@@ -282,3 +262,23 @@ def _walk(lm: LM, tokens: Sequence[int], requests: list[Request], layer: int, re
         report(done[0])
 
 
+def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS) -> Generator[dict, None, T]:
+    """Yields progress answers for as long as the work takes, returns what it returns; closing it stops the work."""
+    steps = watched(work)
+    try:
+        while True:
+            try:
+                step = next(steps)
+            except StopIteration as end:
+                return end.value
+            yield {"token": token, **about, **asdict(step)}
+    finally:
+        steps.close()
+
+
+def _sentence(error: Exception) -> dict:
+    """An error as the page shows it. What a person could not have caused is logged in full on the server."""
+    if isinstance(error, BlockscopeError):
+        return {"kind": "error", "sentence": str(error)}
+    log.error("a handler failed", exc_info=error)
+    return {"kind": "error", "sentence": f"Blockscope failed here ({type(error).__name__}); the app's log says where."}

@@ -46,12 +46,6 @@ export function run(fields) {
   change(fields, "push");
 }
 
-function halt() {
-  if (running) bus.trigger("halt");
-  running = false;
-}
-
-/** Stop what runs, and keep the last view. */
 /** Ask what a text would take if it were run; null: whatever is still on its way is no longer wanted. */
 function weigh(prompt) {
   draft += 1;
@@ -60,6 +54,12 @@ function weigh(prompt) {
   bus.trigger("weigh");
 }
 
+function halt() {
+  if (running) bus.trigger("halt");
+  running = false;
+}
+
+/** Stop what runs, and keep the last view. */
 export function stop() {
   halt();
   token += 1; // whatever still arrives is late
@@ -75,18 +75,18 @@ function receive(answer) {
     return answer.strip.run === confirmed?.run && showStrip(answer.strip, state);
   }
   if (answer?.kind?.startsWith("files")) return showFiles(answer); // beside the view, which stays
+  if (answer?.kind === "cost") return answer.draft === draft && showCost(answer);
   if (!answer || answer.token !== token) return;
   clearTimeout(patience);
   if (answer.kind === "progress") return waiting === "run" && showProgress(answer);
   if (answer.kind === "run") {
+    clearNotice();
     showAnswer(answer, state);
     return ask("run", step);
-  if (answer?.kind === "cost") return answer.draft === draft && showCost(answer);
   }
   showProgress(null);
   if (answer.kind === "error") {
     waiting = null;
-    clearNotice();
     running = false;
     state = { ...(confirmed ?? state) }; // the page keeps its last view
     showAnswer(answer, state);

@@ -4,9 +4,9 @@ import { markNode, showDiagram } from "./diagram.js";
 import { wireNav } from "./nav.js";
 import { drawStrip } from "./strip.js";
 import { showSurgery, wireSurgery } from "./surgery.js";
+import { showTokens, wireTokens } from "./tokens.js";
 
 const at = (id) => document.getElementById(id);
-import { showTokens, wireTokens } from "./tokens.js";
 let send = {}; // {change, run, stop, weigh}
 let shown = null; // the last complete answer
 let given = ""; // what the page itself last put into the prompt box: anything else there has been typed and not run
@@ -298,10 +298,6 @@ export function showProgress(step) {
   const box = at("progress");
   clearTimeout(clock);
   const stoppable = step !== null && !step.look;
-export function clearNotice() {
-  at("notice").hidden = true;
-}
-
   at("cancel").hidden = !stoppable;
   at("go").hidden = stoppable;
   if (step === null) return (box.hidden = true);
@@ -313,6 +309,10 @@ export function clearNotice() {
   };
   if (step.quiet) clock = setTimeout(show, 400);
   else show();
+}
+
+export function clearNotice() {
+  at("notice").hidden = true;
 }
 
 export function showError(text) {
