@@ -138,6 +138,16 @@ def test_the_line_is_fair_and_bounded():
     assert line.before(tickets[2]) == 0
 
 
+def test_a_place_that_was_freed_while_nobody_looked_is_taken_at_once():
+    line = Waiting()
+    first, second = line.join(), line.join()
+    waiting = line.wait(second, beat=30)
+    assert next(waiting) == 1
+    line.leave(first)
+    began = time.monotonic()
+    assert list(waiting) == [] and time.monotonic() - began < 1
+
+
 def test_a_live_run_that_was_dropped_is_not_trained_on():
     live = Live(*arms(GrowthState(live_steps=50)))
     live.stopped.set()

@@ -41,4 +41,4 @@ class Line:
         while (ahead := self.before(ticket)) > 0:
             yield ahead
             with self._changed:
-                self._changed.wait(beat)
+                self._changed.wait_for(lambda: self.before(ticket) < ahead, beat)  # at once where it moved meanwhile
