@@ -109,12 +109,12 @@ def build(
     return web(Shelf(sources, opener, max_tokens=max_tokens, shown_first=first, groups=groups, library=library), texts)
 
 
-def _opened(load, source):
+def _opened(load, source, **more):
     """The model; a refusal is also printed, since whoever started the app looks at the terminal."""
     from model.errors import BlockscopeError
 
     try:
-        return load(source)
+        return load(source, **more)
     except BlockscopeError as error:
         print(f"app.py: {source}: {error}", file=sys.stderr, flush=True)
         raise
@@ -128,6 +128,7 @@ def web(shelf, texts: Iterable[str] = ()):
 
     from model import PRESETS
     from viz.pages import anatomy, compare, explore, growth
+    from viz.pages.names import serve_names
     from viz.pages.shell import head, parent
     from viz.store import Store
 
@@ -136,6 +137,7 @@ def web(shelf, texts: Iterable[str] = ()):
     mount = partial(gr.mount_gradio_app, theme=theme, run_history=False, footer_links=[])
     app = parent(store)
     app.state.shelf = shelf
+    serve_names(app, shelf)
     app = mount(app, compare.blocks(compare.Compare(shelf, store)), path="/compare", head=head("compare", "compare.css"))
     app = mount(app, growth.blocks(growth.Growth(shelf, store, texts=texts)), path="/growth", head=head("growth", "growth.css"))
     own = {name: source for name, source in shelf.sources.items() if name not in PRESETS}  # it knows all presets anyway

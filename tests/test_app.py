@@ -135,7 +135,7 @@ def test_a_failed_opening_is_a_sentence_and_can_be_tried_again():
 
 
 def test_an_unforeseen_error_names_no_internals(explore, caplog):
-    explore.shelf._opener = lambda source: 1 / 0
+    explore.shelf.opened.opener = lambda source: 1 / 0
     (answer,) = run(explore)
     assert answer["kind"] == "error" and "ZeroDivisionError" in answer["sentence"] and "Traceback" in caplog.text
 

@@ -32,6 +32,10 @@ def shelf(tmp_path) -> Shelf:
     )
 
 
+def warnings(told: dict) -> list[str]:
+    return [sentence for level, _, sentence in told["findings"] if level == "warning"]
+
+
 def test_contents_are_those_of_the_files_and_no_path_leaves(shelf):
     told = contents(shelf, "shipped")
     files = told["files"]
@@ -45,11 +49,11 @@ def test_contents_are_those_of_the_files_and_no_path_leaves(shelf):
 
 def test_a_check_names_what_is_broken(shelf):
     steps = []
-    told = examined(shelf, "broken", steps.append)
-    warnings = [f["sentence"] for f in told["findings"] if f["level"] == "warning"]
-    assert warnings == ["ln_final.weight holds 1 NaN and 0 infinite of 128 numbers; fetch or convert the file again"]
+    told = examined(shelf, "broken", steps.append)["files"]
+    assert warnings(told) == ["ln_final.weight holds 1 NaN and 0 infinite of 128 numbers; fetch or convert the file again"]
     assert steps[0].done == 0 and any(step.what == "ln_final.weight" for step in steps)
-    assert not [f for f in examined(shelf, "shipped", steps.append)["findings"] if f["level"] == "warning"]
+    whole = examined(shelf, "shipped", steps.append)["files"]
+    assert not warnings(whole) and whole["whole"] and "twice" in {name for _, name, _ in whole["checks"]}
 
 
 def test_models_without_files_say_so(shelf):
@@ -65,7 +69,7 @@ def test_handlers_answer_with_sentences_and_never_raise(shelf, monkeypatch):
     assert told["kind"] == "files-error" and told["name"] == "random" and "has no files" in told["sentence"]
     assert explore.files("nonsense")["kind"] == "files"
     (last,) = [a for a in explore.examine({"state": {"model": "broken"}}) if a["kind"] == "files"]
-    assert any(f["level"] == "warning" for f in last["findings"])
+    assert warnings(last["files"])
     monkeypatch.setattr("viz.pages.files.inspect", lambda source: 1 / 0)
     assert "failed here (ZeroDivisionError)" in explore.files({})["sentence"]
 
@@ -74,7 +78,7 @@ def test_a_long_list_of_tensors_is_cut(shelf, monkeypatch):
     monkeypatch.setattr("viz.pages.files.MOST", 5)
     from model.checkpoints.inspection import inspect
 
-    told = described(inspect(SHIPPED))
+    told = described(inspect(SHIPPED), [], whole=False)
     assert len(told["tensors"]) == 5 < told["count"] and MOST > 5
 
 
@@ -91,7 +95,7 @@ def test_the_panel_in_a_browser(shelf):
         page.click("#files-open")
         page.wait_for_selector("#files-body table")
         said = page.inner_text("#files-said")
-        assert re.search(r"huggingface · 3 files, .* · 791,936 parameters, as its config asks for", said)
+        assert re.search(r"Hugging Face · 3 files, .* · 791,936 parameters, as its config asks for", said)
         page.fill("#files-body .filter", "q_proj")
         names = page.locator("#files-body tbody tr:visible td:first-child").all_inner_texts()
         assert names and all("q_proj" in name for name in names)

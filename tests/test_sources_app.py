@@ -104,17 +104,17 @@ def test_a_typed_name_is_opened_and_stands_in_the_menu_of_whoever_typed_it(shelv
     page = explore(roots=[shelves[0]])
     *_, view, strip = page.run(ask("deep/b"))
     assert view["kind"] == "view" and view["state"]["model"] == "deep/b" and view["models"][-1] == ["typed", ["deep/b"]]
-    assert view["typed"] == "name" and strip["kind"] == "strip"
+    assert strip["kind"] == "strip"
     assert page.look(ask(""))["models"] == [["", ["tiny"]]]
-    assert "typed" not in explore().look(ask("")) and explore().look(ask("a"))["notes"] == [REFUSED]
+    assert explore().look(ask("a"))["notes"] == [REFUSED]
 
 
 def test_hub_ids_only_where_they_are_allowed(shelves):
     asked = []
-    shelf = Shelf({"tiny": "tiny-llama"}, lambda source: asked.append(source) or 1 / 0, library=Library(hub=True))
+    shelf = Shelf({"tiny": "tiny-llama"}, lambda source, progress: asked.append(source) or 1 / 0, library=Library(hub=True))
     closed, open_ = explore(roots=[shelves[0]]), Explore(shelf, Store())
     assert closed.look(ask("org/other"))["notes"] == [REFUSED]
-    assert open_.look(ask("org/other"))["notes"] == [] and open_.look(ask("org/other"))["typed"] == "org/name"
+    assert open_.look(ask("org/other"))["notes"] == []
     list(open_.run(ask("org/other")))
     assert asked == ["org/other"]
     for name in ("/etc/passwd", "../x", "a/../b", str(shelves[1] / "secret")):
@@ -129,7 +129,7 @@ def test_a_handful_of_models_stays_open(shelves):
     page = Explore(shelf, Store())
     for name in ("a", "deep/b", "small.gguf", "a", "a"):
         list(page.run(ask(name)))
-    assert [Path(source).name for source in opened] == ["a", "b", "small.gguf", "a"] and len(shelf._models) == 2
+    assert [Path(source).name for source in opened] == ["a", "b", "small.gguf", "a"] and len(shelf.opened.models) == 2
     assert page.look(ask("deep/b"))["kind"] == "run" and page.look(ask("a"))["kind"] == "view"
 
 
@@ -137,9 +137,9 @@ def test_names_that_were_typed_are_forgotten_at_last():
     shelf = Shelf({"tiny": "tiny-llama"}, load, library=Library(hub=True))
     for i in range(100):
         shelf.name(f"org/m{i}")
-    assert len(shelf._typed) == 32 and len(shelf._opening) == 33
+    assert len(shelf._typed) == 32
     with pytest.raises(BlockscopeError, match="choose it again"):
-        shelf._open("org/m1")
+        shelf.model("org/m1")
 
 
 def test_a_model_written_after_the_start_is_found(shelves, tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_the_first_model_is_opened_while_the_server_starts(tmp_path, capsys, mon
 
 def test_models_below_the_folder_stand_in_the_menu(shelves, monkeypatch):
     made = {}
-    monkeypatch.setattr(app, "web", lambda shelf: made.update(shelf=shelf))
+    monkeypatch.setattr(app, "web", lambda shelf, texts: made.update(shelf=shelf))
     app.build(["tiny-llama"], model_dirs=[str(shelves[0])], allow_hub=True)
     menu = dict(map(tuple, ((heading, tuple(names)) for heading, names in made["shelf"].menu)))
     assert menu[app.BELOW] == tuple(NAMES) and made["shelf"].library.typed == "name or org/name"

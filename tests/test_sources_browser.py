@@ -13,7 +13,9 @@ pytestmark = pytest.mark.browser
 
 def test_a_name_is_typed_in_place_of_the_list(chrome, tmp_path, monkeypatch):
     monkeypatch.setattr("viz.library.FRESH", 0.0)
-    with b.serving(app.build([], model_dirs=[str(tmp_path)], device="cpu")) as address:
+    web = app.build([], model_dirs=[str(tmp_path)], device="cpu")
+    opened = lambda: list(web.state.shelf.opened.models)  # noqa: E731
+    with b.serving(web) as address:
         shutil.copytree(app.SHIPPED / "code-qknorm-on", tmp_path / "deep" / "later")  # after the start: in no menu
         page = chrome.new_page(viewport={"width": 1280, "height": 720})
         b.visit(page, address)
@@ -21,12 +23,24 @@ def test_a_name_is_typed_in_place_of_the_list(chrome, tmp_path, monkeypatch):
         expect(page.locator("#typed")).to_be_focused()
         page.keyboard.press("Escape")
         expect(page.locator("#model")).to_have_value("code-qknorm-off")
-        for typed, said in (("../outside", True), ("deep/later", False)):
+        for typed, said in (
+            ("", "No name was typed: type the name of a model in this app's folders"),
+            ("../outside", "No model named '../outside' is open here"),
+            ("/etc/passwd", "No model named '/etc/passwd' is open here"),
+            (b.HOSTILE, "No model named"),
+            ("x" * 1_000_000, "far longer than the name of any model"),
+        ):
             page.select_option("#model", label="another…")
-            page.keyboard.type(typed)
-            b.after(page, lambda: page.keyboard.press("Enter"))
-            if said:
-                expect(page.locator("#notice span")).to_contain_text("No model of that name is open here")
+            page.fill("#typed", typed)
+            page.keyboard.press("Enter")
+            expect(page.locator("#notice span")).to_contain_text(said)
+            expect(page.locator("#typed")).to_have_value(typed)  # to be corrected
+            page.keyboard.press("Escape")
+            expect(page.locator("#model")).to_have_value("code-qknorm-off")
+        assert page.locator("#notice img").count() == 0 and opened() == ["code-qknorm-off"]
+        page.select_option("#model", label="another…")
+        page.fill("#typed", " deep/later ")
+        b.after(page, lambda: page.keyboard.press("Enter"))
         expect(page.locator("#model")).to_have_value("deep/later")
         assert "model=deep%2Flater" in page.url and page.locator("#typed").is_hidden()
         page.close()

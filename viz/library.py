@@ -13,6 +13,7 @@ from pathlib import Path
 
 from model.checkpoints.hub import is_id
 from model.errors import BlockscopeError
+from viz.natural import natural
 
 DEEPEST, MOST_FOLDERS, FRESH = 5, 5000, 5.0  # levels, folders that are looked at, seconds that a look lasts
 CACHED = re.compile(r"models--([^/]+?)--([^/]+)/snapshots/([0-9a-f]+)")  # huggingface_hub's own folders
@@ -59,7 +60,8 @@ class Library:
 
 def checkpoints_below(root: Path) -> Iterator[tuple[str, Path]]:
     """(name, path) of each model, in the order of their names. Links are followed only to what lies below `root` too."""
-    yield from sorted((_name(path, root), path) for path in _walked(root))
+    found = ((_name(path, root), path) for path in _walked(root))
+    yield from sorted((pair for pair in found if _is_text(pair[0])), key=lambda pair: natural(pair[0]))
 
 
 def _walked(root: Path) -> Iterator[Path]:
@@ -74,6 +76,11 @@ def _walked(root: Path) -> Iterator[Path]:
             yield from _models(here, inside)
         else:  # a whole GGUF file is read alone, whatever lies beside it
             yield from (here / name for name in sorted(inside) if name.endswith(".gguf") and not PART.fullmatch(name))
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name can stand in a link: one that is not UTF-8 on the disk cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _outside(files: Iterable[str], inside: set[str]) -> bool:

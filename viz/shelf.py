@@ -8,15 +8,21 @@ import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
 
 from model.errors import BlockscopeError
 from viz.change import changes
 from viz.library import Library
+from viz.opened import LM, Opened, Report
 
 MOST_TYPED = 32  # names from the library that are remembered
-LM = Any  # model.run.LM; typed loosely so that tests can pass a small stand-in
+LONGEST_NAME = 200  # characters
+LIVE = "live-"  # how the names of models begin that visitors trained
+
+
+def unheard(step: object) -> None:
+    """Nobody listens to the progress."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +56,15 @@ class Shelf:
         self.sources, self.max_tokens = dict(sources), max_tokens
         self.groups = {heading: list(names) for heading, names in (groups or {}).items()}
         self._first = shown_first if shown_first in self.sources else next(iter(self.sources))
-        self._opener, self._most_runs, self._most_variants = opener, runs, variants
-        self._most_lent, self._most_opened, self.library = lent, opened, library or Library()
-        self._models: OrderedDict[str, LM] = OrderedDict()
+        self._most_runs, self._most_variants, self._most_lent = runs, variants, lent
+        self.library = library or Library()
+        self.opened = Opened(opener, opened, self._forget)
+        self.on_close: list[Callable[[str], None]] = []  # called with the name of a model that is closed
         self._typed: OrderedDict[str, str] = OrderedDict()  # names that visitors found in the library -> sources
         self._lent: OrderedDict[str, None] = OrderedDict()
         self._variants: OrderedDict[tuple[str, str], LM] = OrderedDict()
         self._runs: OrderedDict[tuple[str, str, str], Run] = OrderedDict()
-        self._opening = {name: threading.Lock() for name in self.sources}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def names(self) -> list[str]:
@@ -82,71 +88,88 @@ class Shelf:
 
     def lend(self, lm: LM) -> str:
         """Take in a model under a new name; the one lent longest ago goes where there are too many."""
-        name = f"live-{secrets.token_urlsafe(12)}"
+        name = f"{LIVE}{secrets.token_urlsafe(12)}"
+        self.opened.put(name, lm)
         with self._lock:
-            self._models[name], self._opening[name], self._lent[name] = lm, threading.Lock(), None
+            self._lent[name] = None
             gone = [self._lent.popitem(last=False)[0] for _ in range(len(self._lent) - self._most_lent)]
-            for old in gone:
-                del self._opening[old]
-                self._close(old)
+        for old in gone:
+            self.opened.close(old)
         return name
 
-    def _close(self, name: str) -> None:
-        """Forget an open model with its variants and runs; whoever still runs it keeps it until then."""
-        self._models.pop(name, None)
-        for kept in (self._runs, self._variants):
-            for key in [key for key in kept if key[0] == name]:
-                del kept[key]
+    def _forget(self, name: str) -> None:
+        """A model was closed: its variants and runs go with it."""
+        with self._lock:
+            for kept in (self._runs, self._variants):
+                for key in [key for key in kept if key[0] == name]:
+                    del kept[key]
+        for told in self.on_close:
+            told(name)
 
     def name(self, wanted: str) -> tuple[str, list[str]]:
         """The entry a visitor means; for none the one shown first; one that does not exist says so, whatever it looks like."""
-        if wanted in self.sources or wanted in self._lent or wanted in self._typed or not wanted:
+        if not wanted or self._find(wanted):
             return wanted or self._first, []
-        if (source := self.library.find(wanted)) is not None:
-            with self._lock:
-                self._typed[wanted] = source
-                self._opening.setdefault(wanted, threading.Lock())
-                while len(self._typed) > MOST_TYPED:
-                    old = self._typed.popitem(last=False)[0]
-                    del self._opening[old]
-                    self._close(old)
-            return wanted, []
         return self._first, [f"no model of that name is open here: showing {self._first}"]
+
+    def choose(self, wanted: object) -> str:
+        """The entry that a visitor typed. Raises BlockscopeError: of what is missing the same as of what may not be opened."""
+        if not isinstance(wanted, str) or not wanted.strip():
+            raise BlockscopeError(f"no name was typed{self._hint}")
+        if len(wanted) > LONGEST_NAME:
+            raise BlockscopeError(f"this name has {len(wanted):,} characters, and no model's has more than {LONGEST_NAME}")
+        for name in dict.fromkeys((wanted, wanted.strip())):
+            if self._find(name):
+                return name
+        raise BlockscopeError(f"no model named {ascii(wanted)[:80]} is open here{self._hint}")
+
+    @property
+    def _hint(self) -> str:
+        found = {"name": "a model in this app's folders, as org/name or folder/file.gguf"} if self.library.roots else {}
+        found |= {"hub": "an id of the Hugging Face hub, as org/name"} if self.library.hub else {}
+        return f": type the name of {' or '.join(found.values())}" if found else ": choose one from the list"
+
+    def _find(self, wanted: str) -> bool:
+        """Whether this is an entry, or the name of a model in the library, which then becomes one."""
+        if wanted in self.sources or wanted in self._lent or wanted in self._typed:
+            return True
+        if len(wanted) > LONGEST_NAME or (source := self.library.find(wanted)) is None:
+            return False
+        with self._lock:
+            self._typed[wanted] = source
+            gone = [self._typed.popitem(last=False)[0] for _ in range(len(self._typed) - MOST_TYPED)]
+        for old in gone:
+            self.opened.close(old)
+        return True
 
     def source(self, name: str) -> object | None:
         """What an entry is opened from; None for a model that was trained here."""
         return self.sources.get(name, self._typed.get(name))
 
     def ready(self, name: str) -> bool:
-        """Whether `model(name)` answers without reading weights."""
-        return name in self._models
+        """Whether `model(name)` answers without reading weights; a model whose files have changed since is not."""
+        return self.opened.check(name, self.source(name))
 
-    def model(self, name: str, which: str = "") -> LM:
-        """The model, opened once however many visitors ask at the same time; a variant shares its weights and its memory."""
-        opening = self._opening.get(name)
-        if opening is None:
-            raise BlockscopeError("this model was trained live and is no longer kept: train it again")
-        with opening:
-            built = self._open(name)
+    def using(self, name: str) -> AbstractContextManager[None]:
+        """Within this context the model is not closed for being one too many."""
+        return self.opened.using(name)
+
+    def model(self, name: str, which: str = "", report: Report = unheard) -> LM:
+        """The model, opened once however many visitors ask at the same time; a variant shares its weights and its memory.
+
+        `report` hears how far a download is, at any rate; what it raises ends the download, or the waiting for that of another
+        visitor.
+        """
+        if name not in self.sources and name not in self._typed and name not in self._lent:
+            live = "was trained live and is no longer kept: train it again"
+            raise BlockscopeError(f"this model {live if name.startswith(LIVE) else 'is no longer at hand: choose it again'}")
+        with self.opened.turn(name, report):
+            built = self.opened.get(name, self.source(name), report)
             if not which:
                 return built
             with self._lock:
                 variant = self._variants.get((name, which))
             return self._used(name, which, variant or built.variant(**changes(which)))
-
-    def _open(self, name: str) -> LM:
-        """The model as loaded, from now on the one used last; the one unused for longest is closed where there are too many."""
-        if (built := self._models.get(name)) is None:
-            if (source := self.sources.get(name) or self._typed.get(name)) is None:
-                raise BlockscopeError("this model is no longer at hand: choose it again")
-            built = self._opener(source)
-        with self._lock:
-            self._models[name] = built
-            self._models.move_to_end(name)
-            others = [other for other in self._models if other not in self._lent]
-            for other in others[: max(len(others) - self._most_opened, 0)]:
-                self._close(other)
-        return built
 
     def _used(self, name: str, which: str, variant: LM) -> LM:
         """Keep a variant as the newest; the one unused for longest goes, and its runs with it."""

@@ -138,6 +138,8 @@ def _read(name: str, value: object, default: object) -> tuple[object, str | None
     if name == "change" and len(value) <= LONGEST_CHANGE:
         clean, wrong = cleaned(value)
         return clean, None if wrong is None else f"change: {_show(wrong)} is not part=value: left out"
+    if name == "model" and len(value) > 200:
+        return default, f"the model's name has {len(value)} characters, at most 200 are read: showing the first model"
     if len(value) > 200:
         return default, f"{name} has {len(value)} characters, at most 200 are read: using {_show(default)}"
     return value, None

@@ -36,6 +36,13 @@ def is_id(source: str) -> bool:
     return bool(hit) and ".." not in source and not Path(hit.group(1)).exists()
 
 
+def cached(source: str) -> Path | None:
+    """Where an earlier visit left this model; None where nothing is here. The hub is not asked."""
+    hit = ID.fullmatch(source)
+    found = _cached(f"{hit[1]}/{hit[2]}", hit[4], hit[3]) if hit else None
+    return found and found.path
+
+
 def fetch(source: str, progress: Told | None = None) -> Fetched:
     """Download what a model needs and nothing else. Without a connection, what is in the cache is used.
 

@@ -25,6 +25,7 @@ from viz.pages import answers, files
 from viz.pages.forecast import LONG, Pace, Paces, forecast
 from viz.pages.shell import own_url, plotly_url, template
 from viz.pages.surgery import counterfactual, settled
+from viz.prompts import readable
 from viz.shelf import LM, Run, Shelf
 from viz.state import DEFAULT_PROMPT, UiState, parse
 from viz.store import Store
@@ -43,7 +44,8 @@ log = logging.getLogger("blockscope")
 class Asked:
     """One request of a browser: `token` tells its answer from others, `scheme` is what its screen shows, light or dark.
 
-    `which` spells the changes of its model once they are settled, "" for the model as loaded.
+    `which` spells the changes of its model once they are settled, "" for the model as loaded. `aside`: its text is not what
+    runs, because the model takes token numbers.
     """
 
     token: int
@@ -52,6 +54,7 @@ class Asked:
     state: UiState
     notes: tuple[str, ...]
     which: str = ""
+    aside: bool = False
 
 
 class Explore:
@@ -75,21 +78,23 @@ class Explore:
         """Progress while the model runs, the view, and at last the layer strip with its counterfactual line."""
         asked = self._asked(sent)
         try:
-            asked = yield from _progress(asked.token, partial(self._settled, asked))
-            for work in (self._view_of_run, self._strip):
-                told = yield from _progress(asked.token, partial(work, asked))
-                yield self._told(asked, told)
+            with self.shelf.using(asked.name):
+                asked = yield from _progress(asked.token, partial(self._settled, asked))
+                for work in (self._view_of_run, self._strip):
+                    told = yield from _progress(asked.token, partial(work, asked))
+                    yield self._told(asked, told)
         except Exception as error:
-            yield self._told(asked, _sentence(error))
+            refused = {} if self.shelf.ready(asked.name) else {"refused": asked.name}
+            yield self._told(asked, _sentence(error) | refused)
 
     def weigh(self, sent: object) -> dict:
         """What the prompt of `sent` would take, before it is run; nothing where its model is not open yet."""
         asked, told = self._asked(sent), {"text": "", "from": "", "warning": ""}
         try:
             if self.shelf.ready(asked.name):
-                asked = self._settled(asked)
+                prompt, asked = asked.state.prompt, self._settled(asked)
                 lm = self.shelf.model(asked.name, asked.which)
-                tokens = len(lm.encode(asked.state.prompt))
+                tokens = len(lm.encode(prompt))
                 told = forecast(lm, tokens, self.paces.get(asked.name), self.shelf.max_tokens)
         except Exception as error:
             told |= {"warning": _sentence(error)["sentence"]}
@@ -161,15 +166,18 @@ class Explore:
         return Asked(token if isinstance(token, int) else 0, scheme, name, state, (*notes, *more))
 
     def _told(self, asked: Asked, told: dict) -> dict:
-        notes, typed = [*asked.notes, *told.get("notes", [])], self.shelf.library.typed
+        notes = [*asked.notes, *told.get("notes", [])]
         told = told | {"token": asked.token, "models": self.shelf.menu_with(asked.name), "notes": notes}
-        return told | {"typed": typed} if typed else told
+        return told | {"aside": True} if asked.aside else told
 
     def _settled(self, asked: Asked, report: Report = lambda step: None) -> Asked:
-        """The request with those changes only that its model can have; opens the model."""
+        """The request with those changes only that its model can have, and a prompt that it reads; opens the model."""
         report(Step(0, 0, f"opening {asked.name}"))
-        state, which, notes = settled(self.shelf.model(asked.name), asked.state)
-        return replace(asked, state=state, which=which, notes=(*asked.notes, *notes))
+        lm = self.shelf.model(asked.name, report=report)
+        state, which, notes = settled(lm, asked.state)
+        prompt, aside = readable(lm, state.prompt)
+        notes = (*asked.notes, *notes, *([aside] if aside else []))
+        return replace(asked, state=replace(state, prompt=prompt), which=which, notes=notes, aside=asked.aside or bool(aside))
 
     def _view(self, asked: Asked, run: Run) -> dict:
         return answers.view(self.shelf, self.store, asked.name, asked.which, run, asked.state, asked.scheme)

@@ -1,5 +1,5 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
-import { clearNotice, showAnswer, showCost, showEmpty, showError, showProgress, showStrip, wire } from "./view.js";
+import { clearNotice, showAnswer, showCost, showEmpty, showError, showProgress, showRefusal, showStrip, wire } from "./view.js";
 import { loadPlotly } from "./charts.js";
 import { showFiles, wireFiles } from "./files.js";
 
@@ -12,6 +12,7 @@ let running = false; // a run is going on; after its view it may still work on t
 let step = "replace"; // how the next answer enters the browser's history
 let patience = 0;
 let draft = 0; // of the newest text that was weighed
+let aside = null; // the text that waits for a model that reads text, while token numbers run in its place
 
 const LINK = 6000; // characters of a query string that every server reads; a longer view stands behind the #, which none is sent
 
@@ -43,6 +44,7 @@ export function change(fields, how = "push") {
 /** Run what is in the view, whether or not it has run before. */
 export function run(fields) {
   clearNotice(); // it spoke of another run
+  if ("model" in fields && aside !== null) fields = { prompt: aside, ...fields };
   change(fields, "push");
 }
 
@@ -90,8 +92,10 @@ function receive(answer) {
     running = false;
     state = { ...(confirmed ?? state) }; // the page keeps its last view
     showAnswer(answer, state);
-    return showError(answer.sentence);
+    return answer.refused ? showRefusal(answer.refused, answer.sentence, confirmed?.model) : showError(answer.sentence);
   }
+  if (answer.aside) aside ??= state.prompt;
+  else if (state.prompt === aside) aside = null;
   state = answer.state;
   confirmed = { ...state, run: answer.strip.run };
   remember(answer.query);
@@ -130,8 +134,8 @@ async function start() {
   if (!bus.trigger || !start.view) return;
   await styled(start.view.element);
   wire(start.view.element, { change, run, stop, weigh });
-  wireFiles((event) => {
-    bus.props.value = { token, scheme: scheme(), state: { ...state } };
+  wireFiles((event, model) => {
+    bus.props.value = { token, scheme: scheme(), state: { model } };
     bus.trigger(event);
   });
   start.view.watch("value", () => receive(start.view.props.value));

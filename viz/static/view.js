@@ -1,6 +1,8 @@
 // From an answer to the page, and from the page's controls to changes of the view.
 import { showCards } from "./charts.js";
 import { markNode, showDiagram } from "./diagram.js";
+import { openFiles } from "./files.js";
+import { chooser } from "./models.js";
 import { wireNav } from "./nav.js";
 import { drawStrip } from "./strip.js";
 import { showSurgery, wireSurgery } from "./surgery.js";
@@ -12,6 +14,7 @@ let shown = null; // the last complete answer
 let given = ""; // what the page itself last put into the prompt box: anything else there has been typed and not run
 let latest = 0;
 let clock = 0;
+let models = null; // the chooser
 let scales = 0; // the timer after which what has been typed is weighed
 
 const WEIGHED = 256; // characters from which on a prompt may be long: its cost is asked for
@@ -39,15 +42,7 @@ export function wire(root, handlers) {
     showNotice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
   });
   const choose = (model) => send.run({ model, ...(shown ? {} : { prompt: prompt.value }) });
-  at("model").addEventListener("change", (event) => (event.target.value === ANOTHER ? typeModel() : choose(event.target.value)));
-  at("typed").addEventListener("keydown", (event) => {
-    if (event.key === "Escape") leaveTyping();
-    if (event.key !== "Enter" || event.isComposing) return;
-    event.preventDefault();
-    if (event.target.value.trim()) choose(event.target.value.trim());
-    leaveTyping();
-  });
-  at("typed").addEventListener("blur", leaveTyping);
+  models = chooser(at("model"), { choose, say: (text) => showError(sentence(text)) });
   at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
   for (const control of root.querySelectorAll("[data-field]")) {
     let dragging = false; // the first move of a drag is a step of the history, the others only move it
@@ -125,7 +120,7 @@ async function copyLink() {
 
 /** Anything but progress: what an answer has is shown, what it lacks stays. */
 export function showAnswer(answer, state) {
-  showModels(answer.models, answer.model, state, answer.typed || "");
+  showModels(answer.models, answer.model, state);
   if (answer.notes?.length) showNotice(answer.notes.map(sentence).join(" "), false);
   else if (answer.kind === "view") at("notice").hidden = true;
   if (answer.kind === "error") shown ? restoreMarks(state) : showEmpty(state);
@@ -177,7 +172,7 @@ function restoreMarks(state) {
   markNode(at("diagram"), state.node);
   showControls(shown, state);
   showSurgery(shown.parts, shown.model.differs);
-  at("model").value = state.model;
+  models.mark(state.model);
 }
 
 function showFigures(answer) {
@@ -203,43 +198,8 @@ function room() {
   return column.scrollHeight > column.clientHeight || innerWidth > 1150 ? column.getBoundingClientRect().bottom - at("cards-main").getBoundingClientRect().top + column.scrollTop - 14 : 1e4;
 }
 
-const ANOTHER = "\0another"; // no model has this name
-
-/** A field in place of the list: the name of a model that is not in it. Enter opens it, Escape or leaving brings the list back. */
-function typeModel() {
-  at("typed").value = "";
-  at("typed").hidden = false;
-  at("model").hidden = true;
-  at("typed").focus();
-}
-
-function leaveTyping() {
-  at("typed").hidden = true;
-  at("model").hidden = false;
-  if (at("model").dataset.chosen) at("model").value = at("model").dataset.chosen;
-}
-
-/** menu = [[heading, names], ...]; the first heading is empty: its entries stand above the groups. `typed` is the hint of what
- * else may be named, "" where nothing may. */
-function showModels(menu, model, state, typed) {
-  const select = at("model");
-  const key = JSON.stringify([menu, typed]);
-  if (select.dataset.key !== key) {
-    select.replaceChildren(
-      ...menu.flatMap(([heading, names]) => {
-        const options = names.map((name) => new Option(name, name));
-        if (!heading) return options;
-        const group = document.createElement("optgroup");
-        group.label = heading;
-        group.append(...options);
-        return [group];
-      }),
-    );
-    if (typed) select.append(new Option("another…", ANOTHER));
-    at("typed").placeholder = typed;
-    select.dataset.key = key;
-  }
-  if (state.model) select.value = select.dataset.chosen = state.model;
+function showModels(menu, model, state) {
+  models.fill(menu, state.model);
   if (!model) return;
   at("size").textContent = model.size;
   at("size").title = [model.parameters, model.built + " as built", ...model.report].join("\n");
@@ -317,6 +277,18 @@ export function clearNotice() {
 
 export function showError(text) {
   showNotice(text, true);
+}
+
+/** A model that cannot be opened: why, whose numbers stand on the page meanwhile, and a way to look into its files. */
+export function showRefusal(model, text, still) {
+  const why = text.includes(model) ? text : model + " cannot be opened: " + text;
+  showNotice(why.replace(/[.\s]*$/, ".") + (still ? " Everything on this page is still of " + still + "." : ""), true);
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "files-of";
+  button.textContent = "Look into its files";
+  button.addEventListener("click", () => openFiles(model));
+  at("notice").querySelector("span").append(" ", button);
 }
 
 const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1) + ".";
