@@ -10,7 +10,7 @@ from viz.figures.cloud import density
 from viz.figures.colours import Colour
 from viz.figures.heat import matrix
 from viz.figures.mosaic import mosaic
-from viz.nodes import facts, qk, window
+from viz.nodes import facts, qk, spread, window
 from viz.nodes.card import WHOLE, Asking, Card, Scene, card, line, odd, short
 from viz.nodes.qk_norm import with_and_without
 from viz.nodes.requests import SQUARE
@@ -60,6 +60,7 @@ def scores(scene: Scene, _: str) -> Asking:
         "every": Request(tap, budget=SMALL),
         "logits": Request(scene.tap("attn.hook_logits"), select=here, budget=WHOLE),
         **facts.wanted(scene),
+        **spread.wanted(scene),
         **(qk.projected(scene) if qk.plain(scene) else {}),
     }
     divide = scene.attn.logit_scale if STAGES[name].raw else 1.0
@@ -76,6 +77,7 @@ def scores(scene: Scene, _: str) -> Asking:
         all_heads(scene, views["every"], small, colour),
         facts.head_table(scene, found),
         facts.head_chart(scene, found),
+        spread.spread(scene, views),
         *([with_and_without(scene, views)] if qk.plain(scene) else []),
         *([cap(scene, views)] if "capped" in views else []),
     ]
