@@ -19,6 +19,7 @@ MODELS = {"tiny": "tiny-llama", "gemma": "tiny-gemma2"}
 SMALL = "size=M2&live_steps=3000"  # longer than any test watches
 CUT = """() => [...document.querySelectorAll(".bs button, .bs h2, .bs h3, .bs .segments span, .bs .field, .bs .caption")]
     .filter((e) => e.offsetParent && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).display !== "inline").map((e) => e.textContent)"""
+HIDDEN = "(all) => all.filter((one) => one.offsetParent && one.offsetWidth < 40 || !one.offsetParent).map((one) => one.id)"
 LIVE = "() => document.querySelector('#bs').dataset.live"
 
 
@@ -240,4 +241,6 @@ def test_nothing_scrolls_sideways_or_is_cut(page, address):
             b.settle(page)
             page.wait_for_function("(wide) => document.documentElement.scrollWidth <= wide", arg=size[0], timeout=5000)
             assert page.evaluate(CUT) == [], (theme, size)
+            hidden = page.locator("#live-form :is(select, input):not([type=checkbox], [type=file])").evaluate_all(HIDDEN)
+            assert hidden == [], (theme, size)
             b.shot(page, f"growth_{size[0]}_{theme}")
