@@ -11,7 +11,7 @@ from viz.theme import Theme, axis, figure, see_through
 
 FAINTEST = 0.35  # opacity of the first layer; the last is opaque
 WORD, AROUND = 14, 56  # px that a label needs, and that axis and margins take of a panel's height
-FURTHEST = 1.7  # words that a label may stand from its line's end, where several end close together
+FURTHEST = 1.05  # words that a label may stand from its line's end, where several end close together
 POWERS = range(-8, 40)
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
