@@ -12,9 +12,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from model.halting import check
+
 MAPS = Path("/proc/self/maps")
-WILLNEED, DONTNEED = 3, 4  # linux/mman.h
+WILLNEED, DONTNEED, POPULATE_READ = 3, 4, 22  # linux/mman.h; the last since Linux 5.14
 CHUNK = 8 << 20  # bytes copied at a time: small against any cache bound, large against a system call
+AHEAD = 4 * CHUNK  # bytes that a disk is asked for before they are waited for
 
 
 def mapped(x: Tensor) -> bool:
@@ -36,6 +39,17 @@ def wanted(x: Tensor) -> None:
     _advise(x, WILLNEED)
 
 
+def fetch(x: Tensor) -> None:
+    """Wait until the pages of x, which is `mapped`, are in memory and at hand: whoever uses them next meets no page fault."""
+    first, last = _within(x)
+    _madvise(first, min(AHEAD, last - first), WILLNEED)
+    for at in range(first, last, CHUNK):
+        check()
+        _madvise(at + AHEAD, min(CHUNK, last - at - AHEAD), WILLNEED)
+        if _madvise(at, min(CHUNK, last - at), POPULATE_READ):  # an old kernel: the pages come when they are used
+            return wanted(x)
+
+
 def drop(x: Tensor) -> None:
     """Hand the pages of x, which is `mapped`, back; its values are read from the file when they are needed again."""
     _advise(x, DONTNEED)
@@ -50,8 +64,10 @@ def copy(value: Tensor, out: Tensor) -> Tensor:
         drop(value)
         return out
     source, target, step = value.view(-1), out.view(-1), CHUNK // value.itemsize
-    wanted(value)
+    wanted(source[: AHEAD // value.itemsize])
     for i in range(0, source.numel(), step):
+        check()
+        wanted(source[i + AHEAD // value.itemsize : i + AHEAD // value.itemsize + step])
         piece = source[i : i + step]
         target[i : i + step].copy_(piece)
         drop(piece)
@@ -64,11 +80,19 @@ def _ends(x: Tensor) -> tuple[int, int]:
     return x.data_ptr(), x.data_ptr() + span * x.itemsize
 
 
+def _within(x: Tensor) -> tuple[int, int]:
+    """Addresses of the whole pages of x."""
+    first, last = _ends(x) if x.numel() else (0, 0)
+    return -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, last // mmap.PAGESIZE * mmap.PAGESIZE
+
+
 def _advise(x: Tensor, advice: int) -> None:
-    first, last = _ends(x)
-    first, last = -(-first // mmap.PAGESIZE) * mmap.PAGESIZE, last // mmap.PAGESIZE * mmap.PAGESIZE
-    if last > first:
-        _libc().madvise(first, last - first, advice)
+    first, last = _within(x)
+    _madvise(first, last - first, advice)
+
+
+def _madvise(first: int, size: int, advice: int) -> int:
+    return _libc().madvise(first, size, advice) if size > 0 else 0
 
 
 @cache

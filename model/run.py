@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from model.ahead import Ahead
 from model.asked import Asked
 from model.cost import Cost, amount, cost, tap_sizes
 from model.counting import count_config
@@ -20,7 +21,7 @@ from model.place import KVCache, Place
 from model.presets import PRESETS
 from model.remembered import Remembered
 from model.scores import tile_bytes
-from model.stages import Ahead, Progress, Stages
+from model.stages import Progress, Stages
 from model.surgery import read
 from model.taps import Collect, Enough, Recorder, Tap, TapInfo, recording, require_fired, select, taps_of
 from model.text import Text
@@ -120,7 +121,7 @@ class LM(Text):
         steps, starts = self.remembered.plan(key, self.last_stage, needed)
         place, recorder, x = Place.of(ids), Recorder(asked.watchers), ids
         recorder.pulse = pulse
-        with Ahead(self.stages) as ahead:
+        with Ahead(self.stages, recorder.beat) as ahead:
             for done, stage in enumerate(steps):
                 if not self.stages.held(stage):
                     yield Progress(done, len(steps), f"reading {self._words(stage)}")

@@ -5,24 +5,26 @@ the unembedding is multiplied a stretch of rows at a time, straight from its fil
 """
 
 import copy
-import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from model.halting import check
 from model.heap import release
 from model.lm import Decoder
 from model.pages import CHUNK, drop
 from model.place import Place
 from model.scores import STRETCH_BYTES, several_tiles
-from model.taps import in_stretches, taps_of
+from model.taps import breathe, in_stretches, taps_of
 from model.weights import WeightStore
 
 BEGIN = -1  # the stage of the embedding
 TABLE = "embed.weight"
+NOTHING: Mapping[str, nn.Parameter] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,19 @@ class Stages:
         self.net, self.store, self.config = net, store, net.config
         self.last = net.config.n_layers
 
-    def filled(self, stage: int) -> nn.Module | None:
-        """The block of a stage with its weights; None for the first and the last stage, whose tables `run` reads itself."""
-        return self.store.ready(self.net.blocks[stage], f"blocks.{stage}") if 0 <= stage < self.last else None
+    def filled(self, stage: int, have: Mapping[str, nn.Parameter] = NOTHING) -> nn.Module | None:
+        """The block of a stage with its weights; None for the first and the last stage, whose tables `run` reads itself.
+
+        `have`: parameters that were read before, by their names in the model."""
+        return self.store.ready(self.net.blocks[stage], f"blocks.{stage}", have=have) if 0 <= stage < self.last else None
+
+    def fetch(self, stage: int, have: dict[str, nn.Parameter]) -> None:
+        """Get ready what `filled` will need: parameters into `have`, or the pages of their file into memory."""
+        for name, parameter in self.net.blocks[stage].named_parameters(prefix=f"blocks.{stage}"):
+            if parameter.is_meta:
+                check()
+                if (read := self.store.fetch(name, tuple(parameter.shape))) is not None:
+                    have[name] = read
 
     def held(self, stage: int) -> bool:
         """Whether running this stage reads no file."""
@@ -135,47 +147,9 @@ class FromFile(nn.Module):
         rows = max(1, 4 * CHUNK // (self.table.shape[1] * self.table.itemsize))
         out = x.new_empty(*x.shape[:-1], len(self.table))
         for i in range(0, len(self.table), rows):
+            breathe()
             weight = self.store.lane.send(self.table[i : i + rows], self.store.dtype)
             self.store.lane.meet([weight])
             out[..., i : i + rows] = F.linear(x, weight)
             drop(self.table[i : i + rows])
         return out if self.bias is None else out + self.bias
-
-
-class Ahead:
-    """Reads the weights of the next stage in a thread while this one computes. Leaving its context ends the reading."""
-
-    def __init__(self, stages: Stages):
-        self.stages = stages
-        self._thread: threading.Thread | None = None
-        self._stage, self._block = BEGIN, None
-
-    def __enter__(self) -> "Ahead":
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._block = None  # a tensor that is being read is read to its end, and what it belongs to is let go
-
-    def take(self, stage: int) -> nn.Module | None:
-        """The block of `stage`, waited for where it is on its way."""
-        if self._thread is not None:
-            self._thread.join()
-        block, self._thread, self._block = self._block, None, None
-        if block is None or self._stage != stage:
-            block = self.stages.filled(stage)  # also where reading ahead failed: the error is raised here, to be seen
-        if block is not None:
-            self.stages.store.lane.meet(block.parameters())  # before more is sent, or that would be waited for as well
-        return block
-
-    def begin(self, upcoming: Sequence[int]) -> None:
-        """Start on the first of the `upcoming` stages, if there is anything to read."""
-        if upcoming and not self.stages.held(upcoming[0]):
-            self._stage = upcoming[0]
-            self._thread = threading.Thread(target=self._read, daemon=True)
-            self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            self._block = self.stages.filled(self._stage)
-        except Exception:  # `take` reads again and raises it where somebody listens
-            self._block = None

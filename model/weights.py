@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from model.buffers import Buffers
+from model.halting import check
 from model.lane import lane
 from model.memory import Bound
-from model.pages import drop, mapped
+from model.pages import drop, fetch, mapped
 from model.taps import Tap
 
 NO_ALIAS: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[str, nn.Parameter] = MappingProxyType({})
 
 IN_FP32 = ".mlp.correction"  # a choice of experts hangs on differences that 16 bits cannot hold
 
@@ -67,20 +69,33 @@ class WeightStore:
         self._kept: OrderedDict[tuple[str, tuple[int, ...]], nn.Parameter] = OrderedDict()
         self._lock = threading.RLock()
 
-    def get(self, name: str, shape: tuple[int, ...]) -> nn.Parameter:
+    def get(self, name: str, shape: tuple[int, ...], value: Tensor | None = None) -> nn.Parameter:
+        """The parameter; `value` is what the source gives for it, where that was asked already."""
         if self.parent is not None and name not in self.invented:
-            return self.parent.get(name, shape)
+            return self.parent.get(name, shape, value)
         with self._lock:
             if (name, shape) not in self._kept:
                 dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
                 self._make_room(dtype.itemsize * math.prod(shape))
-                value = self.lane.send(self.source(name, shape), dtype)
+                value = self.lane.send(self.source(name, shape) if value is None else value, dtype)
                 self._kept[name, shape] = parameter = nn.Parameter(value, requires_grad=False)
                 self.nbytes += value.nbytes
                 if self.bound is not None and mapped(value):  # used where it lies: its pages go when nobody has it any more
                     weakref.finalize(parameter, drop, value).atexit = False
             self._kept.move_to_end((name, shape))
             return self._kept[name, shape]
+
+    def fetch(self, name: str, shape: tuple[int, ...]) -> nn.Parameter | None:
+        """Ahead of `get`, in another thread: the parameter itself, or None where its pages are now in memory, so that `get`
+        has only to use or to convert them, with all cores."""
+        if self.parent is not None and name not in self.invented:
+            return self.parent.fetch(name, shape)
+        if self.holds(name, shape):
+            return self.get(name, shape)
+        value = self.source(name, shape)
+        if self.lane.device.type == "cpu" and mapped(value):
+            return fetch(value)
+        return self.get(name, shape, value)
 
     def holds(self, name: str, shape: tuple[int, ...]) -> bool:
         """Whether `get` answers without reading."""
@@ -104,14 +119,16 @@ class WeightStore:
             _, gone = self._kept.popitem(last=False)
             self.nbytes -= gone.nbytes
 
-    def ready(self, module: nn.Module, prefix: str, alias: Mapping[str, str] = NO_ALIAS) -> nn.Module:
+    def ready(
+        self, module: nn.Module, prefix: str, alias: Mapping[str, str] = NO_ALIAS, have: Mapping[str, nn.Parameter] = NOTHING
+    ) -> nn.Module:
         """`module`, whose path in the model is `prefix`, with every parameter in place. Without a bound it is filled where it
         stands, for good; with one a copy is filled that shares the taps, and whose weights may leave when it is let go.
 
-        `alias`: parameters that are another one under a second name (a tied unembedding).
+        `alias`: parameters that are another one under a second name (a tied unembedding); `have`: those read before, by name.
         """
         if self.bounded:
-            return self._copy(module, prefix, alias)
+            return self._copy(module, prefix, alias, have)
         with self._lock:
             for path, part in module.named_modules(prefix=prefix):
                 for leaf, parameter in part._parameters.items():
@@ -124,15 +141,17 @@ class WeightStore:
     def bounded(self) -> bool:
         return (self.parent or self).bound is not None
 
-    def _copy(self, module: nn.Module, path: str, alias: Mapping[str, str]) -> nn.Module:
+    def _copy(self, module: nn.Module, path: str, alias: Mapping[str, str], have: Mapping[str, nn.Parameter]) -> nn.Module:
         if isinstance(module, Tap):
             return module
         twin = copy.copy(module)
-        twin._parameters = {
-            leaf: None if p is None else self.get(alias.get(name := f"{path}.{leaf}", name), tuple(p.shape))
-            for leaf, p in module._parameters.items()
-        }
-        twin._modules = {name: self._copy(child, f"{path}.{name}", alias) for name, child in module._modules.items()}
+        twin._parameters = dict(module._parameters)
+        for leaf, p in module._parameters.items():
+            if p is not None:
+                check()
+                name = f"{path}.{leaf}"
+                twin._parameters[leaf] = have[name] if name in have else self.get(alias.get(name, name), tuple(p.shape))
+        twin._modules = {name: self._copy(child, f"{path}.{name}", alias, have) for name, child in module._modules.items()}
         return twin
 
     def derive(self, invented: Collection[str], source: Source = seeded) -> "WeightStore":

@@ -6,15 +6,14 @@ from urllib.parse import parse_qs, urlsplit
 import browser as b
 import numpy as np
 import pytest
-import test_browser
 from playwright.sync_api import expect
+from test_browser import VIEWPORTS
 
 import app
 from model import load
 from model.view import Request
 
 pytestmark = pytest.mark.browser
-shared, page = test_browser.shared, test_browser.page  # the same fixtures, for this file's app
 SHIPPED = "assets/checkpoints/code-qknorm-off"
 
 
@@ -169,7 +168,7 @@ def test_a_soft_cap_is_a_stage_and_a_node(page, address):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("size", test_browser.VIEWPORTS, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("size", VIEWPORTS, ids=lambda size: f"{size[0]}x{size[1]}")
 def test_designs_fit_every_screen(chrome, address, size, theme):
     context = chrome.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=theme)
     page = context.new_page()

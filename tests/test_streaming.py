@@ -11,6 +11,7 @@ from conftest import assert_same, distinct, make_lm, tiny_config
 from safetensors.torch import save_file
 
 from model import load
+from model.ahead import Ahead
 from model.buffers import SMALL, Buffers
 from model.checkpoints.saving import save_folder
 from model.errors import BlockscopeError
@@ -19,7 +20,6 @@ from model.memory import Bound, bound, free, parse
 from model.pages import CHUNK, copy, drop, mapped, wanted
 from model.place import KVCache
 from model.run import LM
-from model.stages import Ahead
 from model.view import Request
 from model.weights import WeightStore
 
@@ -248,7 +248,7 @@ def test_reading_ahead_leaves_alone_what_is_there(lm, tokens):
     lm.forward(tokens)
     with Ahead(lm.stages) as ahead:
         ahead.begin([1])
-        assert ahead._thread is None
+        assert ahead._reading is None
 
 
 # ---- the way to the device -----------------------------------------------------------------------------------------------

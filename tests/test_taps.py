@@ -123,11 +123,11 @@ def test_a_part_runs_and_is_tapped_alone():
 
 
 LAYERS = {  # file or folder -> the model/ and viz/ modules that it may import; imports run downward only
-    "errors": set(), "view": set(), "kept": set(), "dims": set(), "taps": {"dims", "errors"}, "masks": {"errors"},
+    "errors": set(), "view": set(), "kept": set(), "dims": set(), "heap": set(), "halting": set(), "taps": {"dims", "errors"}, "masks": {"errors"},
     "norms": {"errors", "taps"}, "positions": {"errors", "taps"}, "mlp": {"errors", "taps"}, "place": {"errors"},
     "routing": {"errors"}, "moe": {"errors", "mlp", "routing", "taps"}, "embedding": {"errors", "place", "taps"},
     "mla": {"errors", "masks", "norms", "place", "positions", "scores", "taps"},
-    "softmax": {"errors"}, "temperature": {"errors", "taps"}, "scores": {"masks", "place", "softmax", "taps"},
+    "softmax": {"errors"}, "temperature": {"errors", "taps"}, "scores": {"heap", "masks", "place", "softmax", "taps"},
     "attention": {"errors", "masks", "norms", "place", "positions", "scores", "taps", "temperature"},
     "block": {"attention", "errors", "mla", "mlp", "moe", "norms", "place", "taps"},
     "lm": {"block", "embedding", "errors", "norms", "place", "softmax", "taps"},

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Union
 
-import torch
 from torch import Tensor
+
+from model.halting import check
 
 Shape = tuple[int, ...]
 Get = Callable[[str], Tensor]  # file tensor by name, mapped
@@ -127,7 +128,13 @@ class Stack(Recipe):
         return {name: size for one in self.experts(shape) for name, size in one.wants(shape[1:]).items()}
 
     def read(self, shape: Shape, get: Get) -> Tensor:
-        return torch.stack([one.read(shape[1:], get) for one in self.experts(shape)])
+        out = None
+        for e, one in enumerate(self.experts(shape)):  # one at a time: no expert is in memory twice
+            check()
+            read = one.read(shape[1:], get)
+            out = read.new_empty(shape) if out is None else out
+            out[e] = read
+        return out
 
     def experts(self, shape: Shape) -> list[Recipe]:
         return [self.of.filled("", {"e": str(e)}) for e in range(shape[0])]

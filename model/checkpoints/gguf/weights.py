@@ -10,6 +10,7 @@ from torch import Tensor
 
 from model.checkpoints.gguf.header import Entry, Header, read_header
 from model.checkpoints.sources import Source
+from model.halting import check
 
 AT_ONCE = 1 << 20  # elements that are expanded together: what a cache holds is expanded fastest
 PLAIN = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<i2"}  # stored as numbers, not in blocks
@@ -52,6 +53,7 @@ def expand(raw: np.ndarray, entry: Entry) -> Tensor:
     out = torch.empty(len(rows), width)
     step = max(AT_ONCE // width, 1)
     for i in range(0, len(rows), step):
+        check()
         out[i : i + step] = torch.from_numpy(quants.dequantize(rows[i : i + step], kind))
     return out.reshape(entry.shape)
 
