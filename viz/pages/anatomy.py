@@ -4,7 +4,6 @@ The browser sends the whole view and the keys of the sections that it has; `look
 queue. `measure` runs the ladder's tiny twins, some seconds once, in it. A handler never raises.
 """
 
-import json
 import logging
 import math
 import threading
@@ -21,7 +20,7 @@ from viz.pages.anatomy_answers import SECTIONS, by_hand, head, key
 from viz.pages.anatomy_charts import FIGURES
 from viz.pages.anatomy_sight import Sight, sight
 from viz.pages.answers import describe, plain
-from viz.pages.shell import own_url, plotly_url, template
+from viz.pages.shell import on_load, plotly_url, template
 from viz.store import Store
 from viz.theme import LIGHT, THEMES
 
@@ -134,11 +133,9 @@ class Anatomy:
 
 def blocks(anatomy: Anatomy) -> gr.Blocks:
     """The page as Gradio blocks: a hidden bus that the handlers read, the view, and the twins beside it."""
-    script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
-    page_js = json.dumps(UP + own_url("anatomy.js"))
-    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "measure"]')
-    on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(UP + plotly_url())}")
-    on_twins = script.format(url=page_js, start="startTwins", more="")
+    on_bus = on_load("anatomy", "anatomy.js", "startBus", events=["look", "measure"])
+    on_view = on_load("anatomy", "anatomy.js", "startView", plotly=plotly_url("anatomy"))
+    on_twins = on_load("anatomy", "anatomy.js", "startTwins")
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     with gr.Blocks(title="Blockscope: anatomy", fill_width=True, analytics_enabled=False) as demo:
         page = template("anatomy.html", "anatomy")

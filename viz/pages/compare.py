@@ -4,7 +4,6 @@ As on the Explore page the browser sends the whole view; `look` answers from kep
 it is, and ends with what takes longer (the loss of every token).
 """
 
-import json
 import threading
 import time
 from collections import OrderedDict
@@ -21,7 +20,7 @@ from viz.pages import compare_answers as answers
 from viz.pages.compare_done import Done
 from viz.pages.compare_sides import LM, Spec, edits, specs, variant
 from viz.pages.explore import _progress, _sentence
-from viz.pages.shell import own_url, plotly_url, template
+from viz.pages.shell import on_load, plotly_url, template
 from viz.shelf import Shelf
 from viz.state import DEFAULT_PROMPT
 from viz.store import Store
@@ -233,10 +232,8 @@ def _drain(walk: Generator, report: Report):
 
 def blocks(compare: Compare) -> gr.Blocks:
     """The page as Gradio blocks, at its own address: what the parent serves lies one step above it."""
-    script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
-    own = json.dumps(f"../{own_url('compare.js')}")
-    on_bus = script.format(url=own, start="startBus", more='events: ["look", "run", "halt"]')
-    on_view = script.format(url=own, start="startView", more=f"plotly: {json.dumps('../' + plotly_url())}")
+    on_bus = on_load("compare", "compare.js", "startBus", events=["look", "run", "halt"])
+    on_view = on_load("compare", "compare.js", "startView", plotly=plotly_url("compare"))
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     html = template("compare.html", "compare")
     with gr.Blocks(title="Blockscope: compare", fill_width=True, analytics_enabled=False) as demo:

@@ -6,7 +6,6 @@ the request's token, so that the page drops what is no longer wanted. A handler 
 sentence in its answer, and the page keeps its last view.
 """
 
-import json
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from viz.change import spelled
 from viz.nodes import cards
 from viz.pages import answers, files
 from viz.pages.forecast import LONG, Pace, Paces, forecast
-from viz.pages.shell import own_url, plotly_url, template
+from viz.pages.shell import on_load, plotly_url, template
 from viz.pages.surgery import counterfactual, settled
 from viz.prompts import readable
 from viz.shelf import LM, Run, Shelf
@@ -228,10 +227,8 @@ class Explore:
 
 def blocks(explore: Explore) -> gr.Blocks:
     """The page as Gradio blocks: a hidden bus that every handler reads, and the view that every handler writes."""
-    script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
-    page_js = json.dumps(own_url("page.js"))
-    on_bus = script.format(url=page_js, start="startBus", more='events: ["look", "run", "halt", "weigh", "files", "examine"]')
-    on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(plotly_url())}")
+    on_bus = on_load("explore", "page.js", "startBus", events=["look", "run", "halt", "weigh", "files", "examine"])
+    on_view = on_load("explore", "page.js", "startView", plotly=plotly_url())
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     with gr.Blocks(title="Blockscope", fill_width=True, analytics_enabled=False) as demo:
         view = gr.HTML({}, html_template=template("page.html"), js_on_load=on_view, elem_id="view", apply_default_css=False)

@@ -4,7 +4,6 @@
 their own: they are queued, report progress, and end within a step when nobody listens any more. No handler raises.
 """
 
-import json
 import logging
 import threading
 from collections import OrderedDict
@@ -28,13 +27,12 @@ from viz.pages.growth_sections import View, sections
 from viz.pages.growth_stage import Stage
 from viz.pages.growth_texts import Texts
 from viz.pages.growth_words import STORIES
-from viz.pages.shell import own_url, plotly_url, template
+from viz.pages.shell import on_load, plotly_url, template
 from viz.shelf import Shelf
 from viz.state import DEFAULT_PROMPT
 from viz.store import Store
 from viz.theme import THEMES
 
-UP = "../"  # this page lives one level below the app's root
 KEPT = 24  # records of visitors
 log = logging.getLogger("blockscope")
 
@@ -248,25 +246,23 @@ class Growth:
 
 def blocks(growth: Growth) -> gr.Blocks:
     """The page as Gradio blocks: one bus for each kind of question, so that none is read for another, and its answers."""
-    script = "import(new URL({url}, document.baseURI)).then((m) => m.{start}({{element, trigger, props, watch, {more}}}));"
-    page_js = json.dumps(UP + own_url("growth.js"))
 
-    def hidden(name: str, start: str, more: str) -> gr.HTML:
-        code = script.format(url=page_js, start=start, more=f"name: {json.dumps(name)}, {more}")
+    def hidden(name: str, start: str, **more: object) -> gr.HTML:
+        code = on_load("growth", "growth.js", start, name=name, **more)
         bus = {"interactive": True} if start == "startBus" else {}
         return gr.HTML({}, html_template="<i></i>", js_on_load=code, elem_id=f"g-{name}", visible="hidden", **bus)
 
-    on_view = script.format(url=page_js, start="startView", more=f"plotly: {json.dumps(UP + plotly_url())}")
+    on_view = on_load("growth", "growth.js", "startView", plotly=plotly_url("growth"))
     quiet = {"show_progress": "hidden", "api_visibility": "private"}
     with gr.Blocks(title="Blockscope: growth", fill_width=True, analytics_enabled=False) as demo:
         view = gr.HTML(
             {}, html_template=template("growth.html", "growth"), js_on_load=on_view, elem_id="view", apply_default_css=False
         )
-        live, said, jobs = (hidden(name, "startHear", "") for name in ("live", "said", "jobs"))
-        look = hidden("look", "startBus", 'events: ["look"]')
-        train = hidden("train", "startBus", 'events: ["train", "drop"]')
-        control = hidden("control", "startBus", 'events: ["control", "open", "bring"]')
-        measure = hidden("measure", "startBus", 'events: ["measure", "halt"]')
+        live, said, jobs = (hidden(name, "startHear") for name in ("live", "said", "jobs"))
+        look = hidden("look", "startBus", events=["look"])
+        train = hidden("train", "startBus", events=["train", "drop"])
+        control = hidden("control", "startBus", events=["control", "open", "bring"])
+        measure = hidden("measure", "startBus", events=["measure", "halt"])
         look.look(growth.look, look, view, queue=False, trigger_mode="always_last", **quiet)
         training = train.train(
             growth.train, train, live, trigger_mode="multiple", concurrency_id="train", concurrency_limit=12, **quiet

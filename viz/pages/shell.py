@@ -6,6 +6,7 @@ speak one version; it is compressed once and cached by the browser for good, lik
 
 import gzip
 import hashlib
+import json
 import threading
 from dataclasses import fields
 from functools import cache, partial
@@ -53,8 +54,13 @@ def own_url(name: str) -> str:
     return f"own/{version()}/{name}"
 
 
-def plotly_url() -> str:
-    return f"vendor/plotly-{plotly.__version__}.min.js"
+def plotly_url(page: str = "explore") -> str:
+    return f"{_up(page)}vendor/plotly-{plotly.__version__}.min.js"
+
+
+def _up(page: str) -> str:
+    """From a page's address to the root: addresses are relative, so that the app may be served below any path."""
+    return "../" if PAGES[page][1] else ""
 
 
 def template(name: str, page: str = "explore") -> str:
@@ -65,19 +71,24 @@ def template(name: str, page: str = "explore") -> str:
 
 
 def _navigation(page: str) -> str:
-    """Links from one page to the others; addresses are relative, so that the app may be served below any path."""
-    up = "../" if PAGES[page][1] else ""
+    """Links from one page to the others."""
     links = []
     for name, (title, address) in PAGES.items():
         here = ' aria-current="page"' if name == page else ""
-        links.append(f'<a class="tab" data-page="{name}" href="{up}{address or "./"}"{here}>{title}</a>')
+        links.append(f'<a class="tab" data-page="{name}" href="{_up(page)}{address or "./"}"{here}>{title}</a>')
     return "".join(links)
 
 
 def head(page: str, *sheets: str) -> str:
     """The style sheets of a page, for gradio's `head`."""
-    up = "../" if PAGES[page][1] else ""
-    return "".join(f'<link rel="stylesheet" href="{up}{own_url(name)}">' for name in ("theme.css", "page.css", *sheets))
+    return "".join(f'<link rel="stylesheet" href="{_up(page)}{own_url(name)}">' for name in ("theme.css", "page.css", *sheets))
+
+
+def on_load(page: str, script: str, start: str, **more: object) -> str:
+    """What gradio runs once a component of a page is there: `start` of the page's own script, given how to reach the component
+    and whatever else is named."""
+    given = ", ".join(["element, trigger, props, watch", *(f"{name}: {json.dumps(value)}" for name, value in more.items())])
+    return f"import(new URL({json.dumps(_up(page) + own_url(script))}, document.baseURI)).then((m) => m.{start}({{{given}}}));"
 
 
 def parent(store: Store) -> FastAPI:

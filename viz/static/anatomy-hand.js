@@ -1,5 +1,6 @@
 // The calculators: inputs are fields of the page's state, so a link holds what was typed; Python works every line out.
-import { equation, make, table } from "./anatomy-words.js";
+import { equation, table } from "./anatomy-words.js";
+import { make } from "./frame.js";
 
 const HANDS = [
   ["rmsnorm", "RMSNorm", [["x", "x", 18], ["eps", "ε", 8]]],

@@ -1,10 +1,10 @@
 // From a section's values to the page. Every word goes through textContent; equations are parsed here, never as HTML.
+import { at, make } from "./frame.js";
 import { showCards } from "./charts.js";
 import { showDiagram } from "./diagram.js";
 import { drawHands } from "./anatomy-hand.js";
-import { equation, make, number, table } from "./anatomy-words.js";
+import { equation, number, table } from "./anatomy-words.js";
 
-const at = (id) => document.getElementById(id);
 let act = {}; // {change, mine}
 
 const DRAW = { block, totals, table: parts, shapes, side, ladder, caches, hand: (s) => drawHands(at("hand"), s) };

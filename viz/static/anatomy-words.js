@@ -1,11 +1,5 @@
 // Small pieces of the Anatomy page: an element, a table, a number with its formula, an equation from plain text.
-
-export function make(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
+import { make } from "./frame.js";
 
 /** A number that shows where it comes from on hover, focus or tap. */
 export function number(text, formula) {

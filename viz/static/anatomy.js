@@ -1,9 +1,8 @@
 // The Anatomy page: its state, its channel to Python, its controls. Sections are drawn in anatomy-sections.js.
-import { loadPlotly } from "./charts.js";
-import { wireNav } from "./nav.js";
 import { draw, drawTwins, wireTips } from "./anatomy-sections.js";
+import { at, begin, notice, paintTheme, remember, scheme, styled, tell, wireContents, wireFrame } from "./frame.js";
+import { wireNav } from "./nav.js";
 
-const at = (id) => document.getElementById(id);
 const bus = {};
 let view = null;
 let twins = null;
@@ -15,12 +14,10 @@ let patience = 0;
 const have = {}; // section -> its key
 let measuring = ""; // the width whose twins are being run
 
-const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
-
 /** Change fields of the view and ask Python for the sections that this changes. */
 function change(fields, how = "push") {
   state = { ...state, ...fields };
-  if ("theme" in fields) paintTheme();
+  if ("theme" in fields) paintTheme(state.theme);
   step = how;
   token += 1;
   bus.props.value = { token, scheme: scheme(), state: { ...state }, have: { ...have } };
@@ -46,11 +43,10 @@ function receive(answer) {
   }
   state = confirmed = answer.state;
   if (stay) notice(stay, true);
-  else if (answer.notes.length) notice(answer.notes.map((n) => n.charAt(0).toUpperCase() + n.slice(1) + ".").join(" "), false);
-  else at("notice").hidden = true;
+  else tell(answer.notes);
   stay = "";
-  remember(answer.query);
-  paintTheme();
+  remember((answer.query && "?" + answer.query) + (step === "replace" ? location.hash : ""), step);
+  paintTheme(state.theme);
   controls(state);
   for (const [name, section] of Object.entries(answer.sections)) have[name] = section.key;
   const done = draw(answer, { change, mine: () => answer.token === token });
@@ -107,28 +103,10 @@ function controls(now) {
   if (now.config && !at("config").value) at("config").value = now.config;
 }
 
-function remember(query) {
-  const address = location.pathname + (query ? "?" + query : "") + (step === "replace" ? location.hash : "");
-  if (address === location.pathname + location.search + location.hash) return;
-  history[step === "push" ? "pushState" : "replaceState"](null, "", address);
-}
-
 function restore() {
   state = Object.fromEntries(new URLSearchParams(location.search));
-  paintTheme();
+  paintTheme(state.theme);
   change({}, "replace");
-}
-
-function paintTheme() {
-  const theme = state.theme && state.theme !== "auto" ? state.theme : matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.body.classList.toggle("dark", theme === "dark");
-}
-
-function notice(text, wrong) {
-  const box = at("notice");
-  box.querySelector("span").textContent = text;
-  box.classList.toggle("wrong", wrong);
-  box.hidden = false;
 }
 
 function wire() {
@@ -151,25 +129,10 @@ function wire() {
     at("config").value = await file.text();
     change({ config: at("config").value, kind: 0 });
   });
-  at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
-  at("theme").addEventListener("click", () => change({ theme: scheme() === "dark" ? "light" : "dark" }, "replace"));
-  at("link").addEventListener("click", copyLink);
+  wireFrame(change);
+  wireContents();
   wireNav(document.querySelector(".bs"));
   wireTips(document.querySelector(".bs"), at("tip"));
-  const links = new Map([...at("contents").children].map((link) => [link.hash.slice(1), link]));
-  for (const [id, link] of links) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault(); // the address holds the view; only the part after # is the section
-      at(id).scrollIntoView({ behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "auto" : "smooth" });
-      history.replaceState(null, "", location.pathname + location.search + "#" + id);
-    });
-  }
-  const locate = () => {
-    const past = [...links.keys()].filter((id) => at(id).getBoundingClientRect().top < innerHeight * 0.3);
-    for (const [id, link] of links) link.classList.toggle("here", id === (past.at(-1) ?? "s-block"));
-  };
-  addEventListener("scroll", () => requestAnimationFrame(locate), { passive: true });
-  locate();
 }
 
 function open(wanted) {
@@ -178,29 +141,15 @@ function open(wanted) {
   if (wanted) at("config").focus();
 }
 
-async function copyLink() {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    at("link").textContent = "copied";
-  } catch {
-    notice("This view's link: " + location.href, false);
-  }
-  setTimeout(() => (at("link").textContent = "link"), 1500);
-}
-
 async function start() {
   if (!bus.trigger || !view || !twins) return;
-  const ready = () => getComputedStyle(document.querySelector(".bs")).visibility === "visible";
-  for (let i = 0; i < 100 && !ready(); i++) await new Promise((next) => setTimeout(next, 20));
+  await styled();
   wire();
   view.watch("value", () => receive(view.props.value));
   twins.watch("value", () => heard(twins.props.value));
-  addEventListener("popstate", restore);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (state.theme || "auto") === "auto" && change({}, "replace"));
-  restore();
+  begin(view.plotly, { theme: () => state.theme, change, restore });
   const id = location.hash.slice(1);
   if (id.startsWith("s-") && at(id)) setTimeout(() => at(id).scrollIntoView(), 900);
-  requestAnimationFrame(() => setTimeout(() => loadPlotly(view.plotly), 0));
 }
 
 export function startBus(context) {

@@ -1,9 +1,9 @@
 // The Compare page: its state, its one channel to Python, and from an answer to the page. Outside words go through textContent.
-import { loadPlotly, showCards } from "./charts.js";
+import { showCards } from "./charts.js";
+import { at, begin, make, notice, paintTheme, remember, scheme, styled, tell, wireFrame } from "./frame.js";
 import { wireNav } from "./nav.js";
 import { modelOptions, showSides, wireEditor } from "./sides.js";
 
-const at = (id) => document.getElementById(id);
 const bus = {};
 let view = null; // how to hear Python
 let state = {};
@@ -16,8 +16,6 @@ let step = "replace";
 let clock = 0;
 let rescued = ""; // why the view of the link could not be shown
 const rescues = [["theme", "model", "prompt", "layer", "head"], ["theme"]]; // what is kept of it, in the order of trying
-
-const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
 
 function ask(event, how) {
   token += 1;
@@ -36,7 +34,7 @@ function ask(event, how) {
 export function change(fields, how = "push") {
   if (waiting === "run") halt();
   state = { ...state, ...fields };
-  if ("theme" in fields) paintTheme();
+  if ("theme" in fields) paintTheme(state.theme);
   ask("look", how);
 }
 
@@ -80,34 +78,23 @@ function receive(answer) {
   }
   state = answer.state;
   confirmed = { ...state };
-  remember(answer.query);
-  paintTheme();
+  remember(answer.query && "?" + answer.query, step);
+  paintTheme(state.theme);
   show(answer);
   at("bs").dataset.ready = String(answer.token);
 }
 
-function remember(query) {
-  const address = location.pathname + (query ? "?" + query : "");
-  if (address !== location.pathname + location.search) history[step === "push" ? "pushState" : "replaceState"](null, "", address);
-}
-
 function restore() {
   state = Object.fromEntries(new URLSearchParams(location.search));
-  paintTheme();
+  paintTheme(state.theme);
   ask("look", "replace");
-}
-
-function paintTheme() {
-  const theme = state.theme && state.theme !== "auto" ? state.theme : matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.body.classList.toggle("dark", theme === "dark");
 }
 
 function show(answer) {
   const old = shown;
   shown = answer;
   if (rescued && !old) notice(rescued + " Showing the default comparison instead.", true);
-  else if (answer.notes?.length) notice(answer.notes.map((note) => note.charAt(0).toUpperCase() + note.slice(1) + ".").join(" "), false);
-  else at("notice").hidden = true;
+  else tell(answer.notes);
   fillPrompt(state.prompt);
   grow();
   at("said").textContent = answer.tokens.said;
@@ -161,13 +148,6 @@ function open(code) {
 }
 
 let hovered = null; // the letter of the strip under the pointer
-
-function make(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
 
 function grow() {
   const box = at("prompt");
@@ -321,23 +301,6 @@ function showProgress(progress) {
   else paint();
 }
 
-export function notice(text, wrong) {
-  const box = at("notice");
-  box.querySelector("span").textContent = text;
-  box.classList.toggle("wrong", wrong);
-  box.hidden = false;
-}
-
-async function copyLink() {
-  try {
-    await navigator.clipboard.writeText(location.href);
-    at("link").textContent = "copied";
-  } catch {
-    notice("This view's link: " + location.href, false);
-  }
-  setTimeout(() => (at("link").textContent = "link"), 1500);
-}
-
 function wire(root) {
   wireNav(root, (page) => (page === "explore" && shown ? shown.explore : {}));
   wireEditor(change);
@@ -354,31 +317,20 @@ function wire(root) {
   });
   at("cancel").addEventListener("click", stop);
   at("model").addEventListener("change", (event) => change({ model: event.target.value }));
-  at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
   for (const name of ["layer", "head"]) at(name).addEventListener("change", (event) => change({ [name]: Number(event.target.value) }));
   at("log").addEventListener("change", (event) => change({ log: Number(event.target.checked) }));
   at("rows").addEventListener("change", (event) => change({ rows: event.target.checked ? "all" : "main" }));
   at("diagrams").addEventListener("toggle", (event) => Number(event.target.open) !== Number(state.diagrams ?? 0) && change({ diagrams: Number(event.target.open) }, "replace"));
   at("cards-strip").addEventListener("pointerover", (event) => (hovered = event.target.closest("[data-card]")?.dataset.card.slice(-1).toLowerCase() ?? hovered), true);
-  at("theme").addEventListener("click", () => change({ theme: document.body.classList.contains("dark") ? "light" : "dark" }, "replace"));
-  at("link").addEventListener("click", copyLink);
-}
-
-/** Style sheets are inserted by Gradio's own script: what is measured before they are there would be wrong. */
-async function styled(element) {
-  const ready = () => getComputedStyle(element.querySelector(".bs")).visibility === "visible";
-  for (let i = 0; i < 100 && !ready(); i++) await new Promise((next) => setTimeout(next, 20));
+  wireFrame(change);
 }
 
 async function start() {
   if (!bus.trigger || !view) return;
-  await styled(view.element);
+  await styled();
   wire(view.element);
   view.watch("value", () => receive(view.props.value));
-  addEventListener("popstate", restore);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (state.theme || "auto") === "auto" && change({}, "replace"));
-  restore();
-  requestAnimationFrame(() => setTimeout(() => loadPlotly(view.plotly), 0));
+  begin(view.plotly, { theme: () => state.theme, change, restore });
 }
 
 export function startBus(context) {

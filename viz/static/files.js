@@ -1,5 +1,6 @@
 // The Files panel: findings, tensors, settings and files of a model, open or refused. All words from outside go through textContent.
-const at = (id) => document.getElementById(id);
+import { at, element as make } from "./frame.js";
+
 let ask = () => {};
 let wanted = null; // the model whose files are asked for
 let busy = false; // whether its numbers are being read
@@ -59,12 +60,6 @@ function draw(told) {
     section("Settings", told.fields.length, table("settings", ["setting", "value", "", "from"], told.fields)),
     section("Files", told.files.length, table("sizes", ["file", "size"], told.files)),
   );
-}
-
-function make(tag, fields, ...children) {
-  const node = Object.assign(document.createElement(tag), fields);
-  node.append(...children);
-  return node;
 }
 
 const MARKS = { refused: "✗", warning: "!", note: "–", holds: "✓" };
@@ -148,7 +143,7 @@ function fold(title, count, open, ...children) {
 
 /** On a narrow screen a row is its first cell with the others, labelled, below it. */
 function table(kind, head, rows) {
-  const cells = (tag, row) => row.map((text, i) => Object.assign(make(tag, { textContent: text }), { title: tag === "td" && text.length > 40 ? text : "" }));
+  const cells = (tag, row) => row.map((text) => Object.assign(make(tag, { textContent: text }), { title: tag === "td" && text.length > 40 ? text : "" }));
   const body = make("tbody", {}, ...rows.map((row) => make("tr", {}, ...cells("td", row))));
   return make("table", { className: kind }, make("thead", {}, make("tr", {}, ...cells("th", head))), body);
 }

@@ -3,7 +3,8 @@ import { showCards } from "./charts.js";
 import { cards, pickCell } from "./growth-recorded.js";
 import { Stepper } from "./growth-steps.js";
 import { drawTexts, hearText, wireTexts } from "./growth-text.js";
-import { at, change, keys, latest, make, notice, scheme, send, showFiles, state } from "./growth.js";
+import { at, make, notice, scheme } from "./frame.js";
+import { change, keys, send, showFiles, state } from "./growth.js";
 
 const PANELS = ["max_logit", "entropy", "one_hot"];
 const NAMES = [...PANELS, "loss"];

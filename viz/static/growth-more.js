@@ -1,9 +1,9 @@
 // Without training, a real checkpoint, and records that somebody brings.
 import { showCards } from "./charts.js";
-import { cards } from "./growth-recorded.js";
 import { drawFiles, nextNumber, openedNumber } from "./growth-live.js";
 import { Stepper } from "./growth-steps.js";
-import { at, change, keys, latest, make, note, notice, scheme, send, shownFiles, showFiles, state, table } from "./growth.js";
+import { at, make, notice, scheme } from "./frame.js";
+import { change, keys, note, send, shownFiles, showFiles, state, table } from "./growth.js";
 
 const LARGEST_TEXT = 1_000_000;
 const LARGEST_RECORD = 16 << 20;

@@ -1,7 +1,8 @@
 // The recorded runs: choosers that move between real runs, curves, maps and patterns at each stored step.
 import { showCards } from "./charts.js";
 import { Stepper } from "./growth-steps.js";
-import { at, change, keys, latest, make, note, notice, table } from "./growth.js";
+import { at, make, notice } from "./frame.js";
+import { change, keys, latest, note, table } from "./growth.js";
 
 let told = {}; // the newest of each section
 let stepper = null;

@@ -1,6 +1,7 @@
 // What a live run reads: a text of the menu, or one that a visitor pastes or uploads.
 import { nextNumber } from "./growth-live.js";
-import { at, change, send, state } from "./growth.js";
+import { at } from "./frame.js";
+import { change, send, state } from "./growth.js";
 
 const LARGEST = 4 << 20; // bytes, as in Python
 let asked = -1;

@@ -1,6 +1,6 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
-import { clearNotice, showAnswer, showCost, showEmpty, showError, showProgress, showRefusal, showStrip, wire } from "./view.js";
-import { loadPlotly } from "./charts.js";
+import { at, begin, clearNotice, paintTheme, remember, scheme, styled } from "./frame.js";
+import { showAnswer, showCost, showEmpty, showError, showProgress, showRefusal, showStrip, wire } from "./view.js";
 import { showFiles, wireFiles } from "./files.js";
 
 const bus = {}; // filled by startBus: how to reach Python
@@ -15,8 +15,6 @@ let draft = 0; // of the newest text that was weighed
 let aside = null; // the text that waits for a model that reads text, while token numbers run in its place
 
 const LINK = 6000; // characters of a query string that every server reads; a longer view stands behind the #, which none is sent
-
-const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
 
 function ask(event, how) {
   token += 1;
@@ -37,7 +35,7 @@ function ask(event, how) {
 export function change(fields, how = "push") {
   if (waiting === "run") halt(); // what was asked since is asked again below
   state = { ...state, ...fields };
-  if ("theme" in fields) paintTheme();
+  if ("theme" in fields) paintTheme(state.theme);
   ask("look", how);
 }
 
@@ -98,52 +96,31 @@ function receive(answer) {
   else if (state.prompt === aside) aside = null;
   state = answer.state;
   confirmed = { ...state, run: answer.strip.run };
-  remember(answer.query);
-  paintTheme();
+  remember(answer.query.length > LINK ? "#?" + answer.query : answer.query && "?" + answer.query, step);
+  paintTheme(state.theme);
   waiting = null;
   showAnswer(answer, state);
-  document.getElementById("bs").dataset.ready = String(answer.token);
-}
-
-function remember(query) {
-  const address = location.pathname + (query.length > LINK ? "#?" + query : query && "?" + query);
-  if (address === location.pathname + location.search + location.hash) return;
-  history[step === "push" ? "pushState" : "replaceState"](null, "", address);
+  at("bs").dataset.ready = String(answer.token);
 }
 
 function restore() {
   if (waiting === "run") halt();
   state = Object.fromEntries(new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : location.search));
-  paintTheme();
+  paintTheme(state.theme);
   waiting = null; // the address is there already, whatever was under way
   ask("look", "replace");
 }
 
-function paintTheme() {
-  const theme = state.theme && state.theme !== "auto" ? state.theme : matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.body.classList.toggle("dark", theme === "dark");
-}
-
-/** Style sheets are inserted by Gradio's own script: what is measured before they are there would be wrong. */
-async function styled(element) {
-  const ready = () => getComputedStyle(element.querySelector(".bs")).visibility === "visible";
-  for (let i = 0; i < 100 && !ready(); i++) await new Promise((next) => setTimeout(next, 20));
-}
-
 async function start() {
   if (!bus.trigger || !start.view) return;
-  await styled(start.view.element);
+  await styled();
   wire(start.view.element, { change, run, stop, weigh });
   wireFiles((event, model) => {
     bus.props.value = { token, scheme: scheme(), state: { model } };
     bus.trigger(event);
   });
   start.view.watch("value", () => receive(start.view.props.value));
-  addEventListener("popstate", restore);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (state.theme || "auto") === "auto" && change({}, "replace"));
-  restore();
-  // the diagram answers clicks before the plotting library, 4.8 MB, has been read
-  requestAnimationFrame(() => setTimeout(() => loadPlotly(start.view.plotly), 0));
+  begin(start.view.plotly, { theme: () => state.theme, change, restore });
 }
 
 export function startBus(context) {

@@ -1,5 +1,6 @@
 // The cards of the sides, and the form that changes one of them.
-const at = (id) => document.getElementById(id);
+import { at, make } from "./frame.js";
+
 const LETTERS = ["a", "b", "c", "d"];
 let opened = null; // the letter whose form is open
 let told = null; // the newest answer
@@ -9,13 +10,6 @@ let edits = []; // its interventions, as a link carries them
 const OTHER = "?"; // the choice that opens a field for any number
 
 const field = (letter, part) => (letter === "a" ? part : letter + "_" + part);
-
-function make(tag, kind, text) {
-  const node = document.createElement(tag);
-  if (kind) node.className = kind;
-  if (text !== undefined) node.textContent = text;
-  return node;
-}
 
 export function showSides(sides, answer, now, change) {
   told = { ...answer, sides };

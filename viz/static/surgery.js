@@ -1,5 +1,6 @@
 // "Change a part": one row for each part that the model knows how to change, and the line that says what was changed.
-const at = (id) => document.getElementById(id);
+import { at, element as make } from "./frame.js";
+
 let send = () => {};
 let parts = [];
 let drawn = "";
@@ -42,12 +43,6 @@ export function showSurgery(told, differs) {
     drawn = key;
   }
   for (const part of parts) if (!part.why) mark(part);
-}
-
-function make(tag, fields, ...children) {
-  const node = Object.assign(document.createElement(tag), fields);
-  node.append(...children);
-  return node;
 }
 
 const OTHER = "?"; // the entry of a menu that opens a field for any number

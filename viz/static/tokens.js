@@ -1,9 +1,10 @@
 // The prompt as chips, one a token. Of a long prompt only those near what is in view are in the page; gaps stand for the rest.
+import { at } from "./frame.js";
+
 const MOST = 600; // chips in the page at once
 const NEAR = 60; // chips left beyond what is in view before others are put in
 const GAP = 4; // px between two chips, as in page.css
 
-const at = (id) => document.getElementById(id);
 let pieces = [];
 let ends = new Float64Array(1); // px from the left of the strip to before each chip
 let first = 0; // of the chips that are in the page

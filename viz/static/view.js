@@ -2,13 +2,13 @@
 import { showCards } from "./charts.js";
 import { markNode, showDiagram } from "./diagram.js";
 import { openFiles } from "./files.js";
+import { at, notice, sentence, tell, wireFrame } from "./frame.js";
 import { chooser } from "./models.js";
 import { wireNav } from "./nav.js";
 import { drawStrip } from "./strip.js";
 import { showSurgery, wireSurgery } from "./surgery.js";
 import { showTokens, wireTokens } from "./tokens.js";
 
-const at = (id) => document.getElementById(id);
 let send = {}; // {change, run, stop, weigh}
 let shown = null; // the last complete answer
 let given = ""; // what the page itself last put into the prompt box: anything else there has been typed and not run
@@ -39,11 +39,10 @@ export function wire(root, handlers) {
   });
   at("cancel").addEventListener("click", () => {
     send.stop();
-    showNotice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
+    notice(shown ? "Stopped. The last view is kept." : "Stopped.", false);
   });
   const choose = (model) => send.run({ model, ...(shown ? {} : { prompt: prompt.value }) });
   models = chooser(at("model"), { choose, say: (text) => showError(sentence(text)) });
-  at("notice").querySelector("button").addEventListener("click", () => (at("notice").hidden = true));
   for (const control of root.querySelectorAll("[data-field]")) {
     let dragging = false; // the first move of a drag is a step of the history, the others only move it
     control.addEventListener("change", () => (dragging = false));
@@ -56,8 +55,7 @@ export function wire(root, handlers) {
   }
   at("layer-less").addEventListener("click", () => open(shown.state.layer - 1));
   at("layer-more").addEventListener("click", () => open(shown.state.layer + 1));
-  at("theme").addEventListener("click", () => send.change({ theme: document.body.classList.contains("dark") ? "light" : "dark" }, "replace"));
-  at("link").addEventListener("click", copyLink);
+  wireFrame(send.change);
   wireTokens((token) => send.change({ token }));
   wireNav(root);
   wireSurgery((fields) => send.change(fields));
@@ -107,22 +105,10 @@ export function showCost(cost) {
   warning.hidden = !cost.warning;
 }
 
-async function copyLink() {
-  const button = at("link");
-  try {
-    await navigator.clipboard.writeText(location.href);
-    button.textContent = "copied";
-  } catch {
-    showNotice("This view's link: " + location.href, false); // no clipboard outside https and localhost
-  }
-  setTimeout(() => (button.textContent = "link"), 1500);
-}
-
 /** Anything but progress: what an answer has is shown, what it lacks stays. */
 export function showAnswer(answer, state) {
   showModels(answer.models, answer.model, state);
-  if (answer.notes?.length) showNotice(answer.notes.map(sentence).join(" "), false);
-  else if (answer.kind === "view") at("notice").hidden = true;
+  if (answer.kind === "view" || answer.notes?.length) tell(answer.notes);
   if (answer.kind === "error") shown ? restoreMarks(state) : showEmpty(state);
   if (answer.kind !== "view") return;
   fillPrompt(state.prompt);
@@ -271,31 +257,18 @@ export function showProgress(step) {
   else show();
 }
 
-export function clearNotice() {
-  at("notice").hidden = true;
-}
-
 export function showError(text) {
-  showNotice(text, true);
+  notice(text, true);
 }
 
 /** A model that cannot be opened: why, whose numbers stand on the page meanwhile, and a way to look into its files. */
 export function showRefusal(model, text, still) {
   const why = text.includes(model) ? text : model + " cannot be opened: " + text;
-  showNotice(why.replace(/[.\s]*$/, ".") + (still ? " Everything on this page is still of " + still + "." : ""), true);
+  notice(why.replace(/[.\s]*$/, ".") + (still ? " Everything on this page is still of " + still + "." : ""), true);
   const button = document.createElement("button");
   button.type = "button";
   button.className = "files-of";
   button.textContent = "Look into its files";
   button.addEventListener("click", () => openFiles(model));
   at("notice").querySelector("span").append(" ", button);
-}
-
-const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1) + ".";
-
-function showNotice(text, wrong) {
-  const box = at("notice");
-  box.querySelector("span").textContent = text;
-  box.classList.toggle("wrong", wrong);
-  box.hidden = false;
 }
