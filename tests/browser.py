@@ -103,6 +103,23 @@ def main_trace(page: Page) -> dict:
     )
 
 
+def crossed_titles(page: Page) -> list[str]:
+    """Axis titles of the pictures on the page that reach into the band of their axis's tick labels."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll(".gd")].filter((gd) => gd.offsetParent).flatMap((gd) => {
+        const crosses = (title) => {
+            const [axis] = title.getAttribute("class").match(/[xy]\\d*(?=title)/);
+            const ticks = [...gd.querySelectorAll("." + axis + "tick text")].map((node) => node.getBoundingClientRect());
+            const box = title.getBoundingClientRect();
+            if (axis[0] === "x") return box.top < Math.max(...ticks.map((t) => t.bottom)) - 1;
+            return box.right > Math.min(...ticks.map((t) => t.left)) + 1;
+        };
+        const titles = [...gd.querySelectorAll(".infolayer text[class*=title]")].filter((t) => t.textContent && /[xy]\\d*title/.test(t.getAttribute("class")));
+        return titles.filter(crosses).map((t) => t.textContent + " in " + gd.getAttribute("aria-label"));
+    })"""
+    )
+
+
 def shot(page: Page, name: str, full: bool = False) -> None:
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / f"{name}.png", full_page=full)

@@ -260,6 +260,8 @@ def test_nothing_overlaps_or_scrolls_sideways(chrome, address, size, theme):
     for node in ("logits", "ln1", "rope", "gate", "resid_post"):
         b.click_node(page, node) if node != "logits" else None
         assert page.evaluate("document.documentElement.scrollWidth") <= size[0], node
+        below_bar = "all layers × tokens"  # there plotly itself keeps the title off the labels, one by one
+        assert [title for title in b.crossed_titles(page) if below_bar not in title] == [], node
         b.shot(page, f"{node}_{size[0]}_{theme}", full=size[0] < 900)
     assert page.evaluate("document.body.classList.contains('dark')") == (theme == "dark")
     boxes = page.evaluate(

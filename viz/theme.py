@@ -108,7 +108,7 @@ def axis(theme: Theme, title: str = "", *, grid: bool = False, **more) -> dict:
         "ticklen": 3,
         "tickcolor": theme.line,
         "tickfont": {"color": theme.ink, "size": 11},
-        "title": {"text": title, "font": {"color": theme.secondary, "size": 12}},
+        "title": {"text": title, "standoff": 6, "font": {"color": theme.secondary, "size": 12}},
     }
     return base | more
 

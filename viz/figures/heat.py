@@ -56,6 +56,8 @@ def matrix(
         "xaxis": axis(theme, columns.title, range=across, tickangle=slant(columns), **_ticks(columns, TICKS_ACROSS)),
         "yaxis": axis(theme, rows.title, range=list(reversed(rows.ends)), **_ticks(rows, lines_in(height))),
     }
+    if not inset:  # beside a colour bar above, plotly takes the depth of the tick labels for 0
+        del layout["xaxis"]["title"]["standoff"]
     if row is not None:
         layout["shapes"] = [outline(*columns.ends, row - 0.5, row + 0.5, theme)]
     return figure(data, theme, height=height, revision=revision, click=click, **layout)
