@@ -104,9 +104,11 @@ def main_trace(page: Page) -> dict:
 
 
 def crossed_titles(page: Page) -> list[str]:
-    """Axis titles of the pictures on the page that reach into the band of their axis's tick labels."""
+    """Axis titles of the pictures on the page that reach into the band of their axis's tick labels.
+
+    Not under a colour bar: there plotly keeps a title off each label by itself, and only of those in its way."""
     return page.evaluate(
-        """() => [...document.querySelectorAll(".gd")].filter((gd) => gd.offsetParent).flatMap((gd) => {
+        """() => [...document.querySelectorAll(".gd")].filter((gd) => gd.offsetParent && gd._fullLayout.coloraxis?.colorbar?.orientation !== "h").flatMap((gd) => {
         const crosses = (title) => {
             const [axis] = title.getAttribute("class").match(/[xy]\\d*(?=title)/);
             const ticks = [...gd.querySelectorAll("." + axis + "tick text")].map((node) => node.getBoundingClientRect());

@@ -57,7 +57,8 @@ def matrix(
         "yaxis": axis(theme, rows.title, range=list(reversed(rows.ends)), **_ticks(rows, lines_in(height))),
     }
     if not inset:  # beside a colour bar above, plotly takes the depth of the tick labels for 0
-        del layout["xaxis"]["title"]["standoff"]
+        for side in ("xaxis", "yaxis"):
+            del layout[side]["title"]["standoff"]
     if row is not None:
         layout["shapes"] = [outline(*columns.ends, row - 0.5, row + 0.5, theme)]
     return figure(data, theme, height=height, revision=revision, click=click, **layout)
