@@ -1,6 +1,6 @@
 """What one run has to answer: the requests not yet remembered, each as a reduction that listens at its taps."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from model.reduce import reduction
 from model.taps import Tap
@@ -33,10 +33,10 @@ class Asked:
         names = {name for request in self._pending for name in (request.tap, request.against) if name}
         return frozenset(self.find(name) for name in names if wanted(name))
 
-    def measured(self) -> Iterator[tuple[Request, View]]:
-        """After the run: what each reduction found."""
-        for request, watch in self._pending.items():
-            self.known[request] = watch.view()
+    def measured(self, fired: Collection[Tap]) -> Iterator[tuple[Request, View]]:
+        """Between two stages: what those reductions found whose taps have all fired; from then on they are not missing."""
+        for request in [r for r in self._pending if all(self.find(n) in fired for n in (r.tap, r.against) if n)]:
+            self.known[request] = self._pending.pop(request).view()
             yield request, self.known[request]
 
     def answers(self) -> list[View]:

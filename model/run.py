@@ -137,11 +137,11 @@ class LM(Text):
                     measure.block = block
                     self.remembered.views.put((key, checking), measure.results(self.dtype), IDENTITIES_SIZE)
                     measure = None
+                for request, view in asked.measured(recorder.fired):  # kept at once: a run that is stopped has measured these
+                    self.remembered.views.put((key, request), view, view.nbytes + 1024)
                 del block  # or it would stay while the one after the next is read
                 yield Progress(done + 1, len(steps), self._words(stage))
         require_fired(recorder, asked.missing)
-        for request, view in asked.measured():
-            self.remembered.views.put((key, request), view, view.nbytes + 1024)
         return asked.answers()
 
     def _key(self, ids: Tensor) -> tuple:
