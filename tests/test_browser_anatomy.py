@@ -140,6 +140,8 @@ def test_models_are_put_side_by_side(page, address):
     assert parse_qs(urlsplit(page.url).query)["compare"] == ["gpt2,deepseek-v3"]
     heads = page.locator("#side tr", has=page.locator("th", has_text=re.compile("^key/value heads$")))
     assert "latent 512 + 64" in heads.text_content() and "differs" in heads.get_attribute("class")
+    laid = page.evaluate("[...document.querySelectorAll('#side tr')].map((tr) => getComputedStyle(tr).display)")
+    assert set(laid) == {"table-row"}, "a row that differs is still a row"
     after(page, lambda: page.locator(".chip button").first.click())
     assert page.locator("#side thead th").all_text_contents() == ["", "deepseek-v3"]
     after(page, lambda: page.select_option("#model", "mine"))
