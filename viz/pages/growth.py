@@ -4,61 +4,29 @@
 their own: they are queued, report progress, and end within a step when nobody listens any more. No handler raises.
 """
 
-import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import gradio as gr
 
-from model.errors import BlockscopeError
-from model.growth.record import SHIPPED, Record
+from model.growth.record import SHIPPED
 from viz.growth_state import GrowthState, parse
-from viz.pages.answers import plain
 from viz.pages.explore import _sentence
+from viz.pages.growth_api import Api
+from viz.pages.growth_files import Files
 from viz.pages.growth_frames import steps_of
 from viz.pages.growth_jobs import Jobs
 from viz.pages.growth_links import arms_of, measures_of, models_of, runs_of
-from viz.pages.growth_opened import as_json, read_sent, sweep_json
+from viz.pages.growth_opened import read_sent
 from viz.pages.growth_records import Records
 from viz.pages.growth_sections import View, sections
 from viz.pages.growth_stage import Stage
 from viz.pages.growth_texts import Texts
-from viz.pages.growth_words import STORIES
 from viz.pages.shell import on_load, plotly_url, template
 from viz.shelf import Shelf
-from viz.state import DEFAULT_PROMPT
 from viz.store import Store
 from viz.theme import THEMES
-
-KEPT = 24  # records of visitors
-log = logging.getLogger("blockscope")
-
-
-class Files:
-    """Records that visitors opened or trained, by keys that nobody can guess; the oldest go."""
-
-    def __init__(self, most: int = KEPT):
-        self._kept: OrderedDict[str, Record] = OrderedDict()
-        self._most, self._lock = most, threading.Lock()
-
-    def put(self, key: str, record: Record) -> str:
-        with self._lock:
-            self._kept[key] = record
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
-        return key
-
-    def get(self, key: object) -> Record | None:
-        with self._lock:
-            return self._kept.get(key) if isinstance(key, str) else None
-
-    def known(self, keys: object) -> tuple[tuple[str, Record], ...]:
-        """Those of at most two keys that are kept."""
-        keys = keys[-2:] if isinstance(keys, list) else []
-        return tuple((key, record) for key in keys if (record := self.get(key)) is not None)
 
 
 @dataclass(frozen=True)
@@ -141,63 +109,6 @@ class Growth:
         except Exception as error:
             yield {"token": asked.token, "job": asked.sent.get("job"), **_sentence(error)}
 
-    # ---- named endpoints ---------------------------------------------------------------------------------------------
-
-    def api(self, group: str = "", lr: str = "", fix: str = "", run_seed: str = "") -> dict:
-        """Recorded runs as JSON: what there is, the captions, and every probe of the two (or more) runs that are chosen.
-
-        `group` is stress, sweep or fixes; `lr`, `fix` and `run_seed` choose among its runs ("all": every seed). The nearest
-        that exists is shown and `notes` says so.
-        """
-        state, notes = parse({name: value for name, value in locals().items() if name != "self"})
-        choice = self._or_raise(self.records.choose, state)
-        entries = [entry for pair in choice.pairs for entry in pair if entry is not None]
-        story = STORIES.get(choice.group, lambda records: [])(self.records)
-        told = {"groups": self.records.groups, "lrs": choice.lrs, "fixes": choice.fixes, "seeds": choice.seeds, "story": story}
-        runs = [as_json(self.records.read(entry)) for entry in entries]
-        return plain(told | {"notes": [*notes, *choice.notes], "runs": runs})
-
-    def api_train(
-        self, size: str = "M2", lr: float = 0.1, steps: int = 100, seed: int = 0, a_fixes: str = "", b_fixes: str = "qk-norm",
-        a_arch: str = "", b_arch: str = "", text: str = "",
-    ) -> Iterator[dict]:  # fmt: skip
-        """Train two arms that differ by choice (names of fixes with commas, tiny- architectures) on a text of this app.
-
-        Yields {"kind": "waiting", "ahead"} and {"kind": "progress", "step", "steps", "seconds_left"} at most ten times a
-        second, and at last {"kind": "ended", "runs"} with both records. A job that is cancelled ends within a step.
-        """
-        asked = {"size": size, "live_lr": lr, "live_steps": steps, "live_seed": seed, "a_fixes": a_fixes, "b_fixes": b_fixes}
-        state, notes = parse(asked | {"a_arch": a_arch, "b_arch": b_arch, "text": text})
-        try:
-            records = yield from self.stage.trained(state)
-        except BlockscopeError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-        yield plain({"kind": "ended", "notes": notes, "runs": [as_json(record) for record in records]})
-
-    def api_untrained(self, kind: str = "scale") -> dict:
-        """Growth without training: kind is scale, depth, context or width; each sweep says in its label what it is."""
-        state, notes = parse({"untrained": kind})
-        found = self._or_raise(self.jobs.sweeps, state.untrained)
-        return plain({"notes": notes, "sweeps": [sweep_json(sweep) for sweep in found]})
-
-    def api_survey(self, model: str = "", prompt: str = DEFAULT_PROMPT) -> dict:
-        """One model of this app over a text: every quantity and stage by layer and head, gains and bound."""
-        state, notes = parse({"model": model, "prompt": prompt})
-        name, wrong = self.shelf.name(state.model)
-        survey, line = self._or_raise(self.jobs.surveyed, name, state.prompt)
-        return plain({"notes": [*notes, *wrong, *([line] if line else [])], **asdict(survey)})
-
-    def api_record(self, name: str, data: str) -> dict:
-        """Read a record: its file name and its bytes as base64; a damaged one or another version is an error that says so."""
-        _, record = self._or_raise(read_sent, name, data)
-        return plain(as_json(record))
-
-    def _or_raise(self, work, *given):
-        try:
-            return work(*given)
-        except BlockscopeError as error:
-            raise gr.Error(str(error), print_exception=False) from None
-
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _asked(self, sent: object) -> Asked:
@@ -275,10 +186,6 @@ def blocks(growth: Growth) -> gr.Blocks:
             growth.measure, measure, jobs, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet
         )
         measure.halt(None, None, None, cancels=[measuring], queue=False, **quiet)
-        gr.api(growth.api, api_name="growth", queue=False)
-        gr.api(growth.api_record, api_name="growth_record", queue=False)
-        gr.api(growth.api_train, api_name="growth_train", concurrency_id="train", concurrency_limit=12)
-        gr.api(growth.api_untrained, api_name="growth_untrained", concurrency_id="torch")
-        gr.api(growth.api_survey, api_name="growth_survey", concurrency_id="torch")
+        Api(growth).offer()
     demo.state_session_capacity = 200  # a session keeps its last answers
     return demo

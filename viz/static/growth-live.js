@@ -1,16 +1,17 @@
-// Live runs: the form of the two arms, curves that grow point by point, pause, stop, keep, and what was measured.
+// Live runs: curves that grow point by point, pause, stop, keep, and what was measured.
 import { showCards } from "./charts.js";
 import { cards, pickCell } from "./growth-recorded.js";
 import { Stepper } from "./growth-steps.js";
-import { drawTexts, hearText, wireTexts } from "./growth-text.js";
-import { at, make, notice, scheme } from "./frame.js";
-import { change, keys, send, showFiles, state } from "./growth.js";
+import { allowed, drawForm, wireForm } from "./growth-form.js";
+import { listKept } from "./growth-kept.js";
+import { hearText, wireTexts } from "./growth-text.js";
+import { at, notice, scheme } from "./frame.js";
+import { keys, send, showFiles, state } from "./growth.js";
 
 const PANELS = ["max_logit", "entropy", "one_hot"];
 const NAMES = [...PANELS, "loss"];
 let run = null; // {id, token, layers, received, paused, over, scheme, curves, kept}
 let asked = 0; // token of the newest run: answers of older ones are dropped
-let form = null;
 let stepper = null;
 let saidNumber = 0;
 let drawn = Promise.resolve();
@@ -19,7 +20,7 @@ const plotly = () => window.BlockscopePlotly;
 const busy = () => run !== null && !run.over;
 
 export async function drawLive(sections, now) {
-  if (sections.form) drawForm(sections.form, now);
+  if (sections.form) drawForm(sections.form, now, !busy());
   if (run?.scheme && run.scheme !== scheme() && !at("cards-live").hidden) ask("theme");
   const { result } = sections;
   if (!result) return;
@@ -39,61 +40,6 @@ export async function drawFiles(place, told, steps) {
     steps.load(told.heads.frames, told.patterns?.frames).catch((error) => notice(error.message, true)),
   ]);
   steps.show(steps.find(-1));
-}
-
-function drawForm(told, now) {
-  form = told;
-  const size = at("size");
-  if (!size.options.length) size.replaceChildren(...told.sizes.map(([name, title]) => new Option(`${name}: ${title}`, name)));
-  drawTexts(told);
-  for (const side of ["a", "b"]) drawArm(side, told, now);
-  for (const control of document.querySelectorAll("[data-live]")) {
-    if (control !== document.activeElement || control.matches("select")) control.value = String(now[control.dataset.live]);
-  }
-  at("live-wrong").hidden = !told.wrong;
-  at("live-wrong").textContent = told.wrong;
-  at("train").disabled = Boolean(told.wrong) || busy();
-  at("live-differs").replaceChildren(...told.differs.slice(0, 12).map((line) => make("li", "", line)), ...(told.differs.length > 12 ? [make("li", "grey", `and ${told.differs.length - 12} more`)] : []));
-  for (const [i, side] of ["a", "b"].entries()) at(`arm-${side}`).querySelector(".counted").textContent = told.names[i];
-}
-
-function drawArm(side, told, now) {
-  const box = at(`arm-${side}`);
-  const fixes = String(now[`${side}_fixes`]).split(",").filter(Boolean);
-  if (!box.querySelector("select")) {
-    const arch = make("select");
-    arch.dataset.arch = side;
-    arch.setAttribute("aria-label", "Architecture");
-    arch.append(new Option("Llama block of this size", ""), ...told.architectures.map((name) => new Option(name, name)));
-    const norm = make("select");
-    norm.dataset.norm = side;
-    norm.setAttribute("aria-label", "QK-norm");
-    const norms = told.fixes.filter(([name]) => name.startsWith("qk-norm"));
-    norm.append(new Option("no QK-norm added", ""), ...norms.map(([name, title]) => new Option(title, name)));
-    const rest = make("div", "fixes");
-    for (const [name, title] of told.fixes.filter(([name]) => !name.startsWith("qk-norm"))) {
-      const label = make("label", "check");
-      const input = make("input");
-      Object.assign(input, { type: "checkbox", value: name });
-      input.dataset.fix = side;
-      label.append(input, document.createTextNode(" " + title));
-      rest.append(label);
-    }
-    const more = make("details");
-    more.append(make("summary", "", "other fixes"), rest);
-    box.append(arch, norm, more, make("p", "counted grey"));
-  }
-  box.querySelector("[data-arch]").value = now[`${side}_arch`];
-  box.querySelector("[data-norm]").value = fixes.find((name) => name.startsWith("qk-norm")) ?? "";
-  for (const input of box.querySelectorAll("[data-fix]")) input.checked = fixes.includes(input.value);
-  if (fixes.some((name) => !name.startsWith("qk-norm"))) box.querySelector("details").open = true;
-}
-
-function armChanged(side) {
-  const box = at(`arm-${side}`);
-  const norm = box.querySelector("[data-norm]").value;
-  const fixes = [...box.querySelectorAll("[data-fix]:checked")].map((input) => input.value);
-  change({ [`${side}_arch`]: box.querySelector("[data-arch]").value, [`${side}_fixes`]: [norm, ...fixes].filter(Boolean).join(",") }, "replace");
 }
 
 function train() {
@@ -219,7 +165,7 @@ function say(text) {
 function buttons() {
   const on = busy();
   const training = on && run.id !== null && run.received > 0;
-  at("train").disabled = on || Boolean(form?.wrong);
+  at("train").disabled = on || !allowed();
   at("pause").hidden = !training;
   at("pause").textContent = run?.paused ? "Go on" : "Pause";
   at("stop").hidden = !on;
@@ -241,63 +187,22 @@ export function hearSaid(answer) {
   if (answer.run !== run?.id) return;
   if (answer.kind === "begin") begin(answer);
   if (answer.kind === "points") take(answer);
-  if (answer.kind === "kept") drawKept(answer);
+  if (answer.kind !== "kept") return;
+  run.kept = run.over ? run.received : answer.points;
+  listKept(answer);
+  buttons();
 }
 
 export const openedNumber = { value: -1 };
 export const nextNumber = () => (saidNumber += 1);
 
-/** What was kept, under which name, how long, and how to open it; the newest stands first. */
-function drawKept(answer) {
-  run.kept = run.over ? run.received : answer.points;
-  const list = make("ul");
-  for (const [i, one] of answer.kept.entries()) {
-    const item = make("li");
-    const explore = make("a", "", "open in Explore");
-    explore.href = new URL("../?" + new URLSearchParams({ model: one.model }), document.baseURI).href;
-    const measure = make("button", "pill small", "measure below");
-    measure.type = "button";
-    measure.addEventListener("click", () => {
-      change({ model: one.model, models: "" }, "replace");
-      at("s-checkpoint").scrollIntoView();
-      at("survey-form").requestSubmit();
-    });
-    const save = make("button", "pill small", `save its record, ${(one.file.bytes / 1024).toFixed(0)} kB`);
-    save.type = "button";
-    save.addEventListener("click", () => download(one.file).catch((error) => notice(error.message, true)));
-    item.append(make("span", "key" + (i ? " b" : ""), `${one.arm}, step ${one.step}`), make("code", "", one.model), explore, measure, save);
-    list.append(item);
-  }
-  at("kept").prepend(make("p", "", answer.said), list);
-  buttons();
-}
-
-async function download(file) {
-  const answer = await fetch(new URL(file.url, document.baseURI));
-  if (!answer.ok) throw new Error("this record is no longer kept: keep the run again");
-  const bytes = Uint8Array.from(atob((await answer.json()).data), (c) => c.charCodeAt(0));
-  const link = make("a");
-  link.href = URL.createObjectURL(new Blob([bytes], { type: "application/octet-stream" }));
-  link.download = file.name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-}
-
 export function wireLive() {
+  wireForm();
   wireTexts();
   stepper = new Stepper("result", document.querySelector('[data-stepper="result"]'));
   at("live-form").addEventListener("submit", (event) => {
     event.preventDefault();
     if (!busy()) train();
-  });
-  at("live-form").addEventListener("change", (event) => {
-    const { live, arch, norm, fix } = event.target.dataset;
-    if (live) {
-      const size = live === "size" ? form?.sizes.find(([name]) => name === event.target.value) : null;
-      change({ [live]: event.target.value.trim(), ...(size ? { live_steps: size[2] } : {}) }, "replace");
-    }
-    const side = arch ?? norm ?? fix;
-    if (side) armChanged(side);
   });
   at("pause").addEventListener("click", () => ask(run.paused ? "go" : "pause"));
   at("stop").addEventListener("click", () => {
