@@ -16,7 +16,8 @@ class Cell:
     """One tensor on both sides. `relative` = |B - A| / |A|, lengths over all unmasked entries; `largest` = max |B - A|.
 
     "same": equal bit for bit. "only A", "only B": the other side has no tensor of this name. "shape": both have, in different
-    shapes, so that there is no difference. `rms` and `peak` (largest |x|) of A and of B; NaN where a side has none.
+    shapes, so that there is no difference. `rms` and `peak` (largest |x|) of A and of B over what is compared, `own`: the
+    largest |x| over all that the side sees itself, whatever it is compared with; NaN where a side has none.
     """
 
     tap: str
@@ -26,6 +27,7 @@ class Cell:
     rms: tuple[float, float]
     peak: tuple[float, float]
     how: str = ""
+    own: tuple[float, float] = (float("nan"), float("nan"))
 
 
 @dataclass
@@ -38,10 +40,24 @@ class Kept:
     at: Tensor | None = None
     tiles: dict[int, tuple[Tensor, Tensor | None]] = field(default_factory=dict)  # first row -> (x, visible)
     sizes: dict[int, tuple[float, float, int]] = field(default_factory=dict)  # the same -> `measured`, once asked for
+    largest: float = 0.0  # |x| over everything, where only a part is kept
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
-        start, x, visible = rows(self.tap, x.detach(), tile, self.every)
-        self.tiles[start] = (x, visible) if self.at is None else self._chosen(x, visible, start)
+        start, kept, visible = rows(self.tap, x.detach(), tile, self.every)
+        self.tiles[start] = (kept, visible) if self.at is None else self._chosen(kept, visible, start)
+        if self.partial:
+            self.largest = larger(self.largest, reach(self.tap, x, tile))
+
+    @property
+    def partial(self) -> bool:
+        return self.every > 1 or self.at is not None
+
+    @property
+    def own(self) -> float:
+        """The largest |x| of the whole tensor that its side can see."""
+        if self.partial:
+            return self.largest
+        return larger(0.0, *(self.measured(start, seen)[1] for start, (_, seen) in self.tiles.items()))
 
     def _chosen(self, x: Tensor, visible: Tensor | None, start: int) -> tuple[Tensor, Tensor | None]:
         """The positions of `at`, on every axis of positions; of query rows those that are in this tile."""
@@ -58,7 +74,8 @@ class Kept:
     def joined(self) -> "Kept":
         """The same as one tile."""
         seen = [self.tiles[start][1] for start in sorted(self.tiles)]
-        return Kept(self.tap, self.every, self.at, {0: (self.whole(), None if None in seen or not seen else torch.cat(seen))})
+        tile = self.whole(), None if None in seen or not seen else torch.cat(seen)
+        return Kept(self.tap, self.every, self.at, {0: tile}, largest=self.largest)
 
     def measured(self, start: int, visible: Tensor | None) -> tuple[float, float, int]:
         """Of one tile, over what both sides see; kept where that is all that A sees."""
@@ -91,28 +108,39 @@ def rows(tap: Tap, x: Tensor, tile: Tile | None, every: int) -> tuple[int, Tenso
     return start, x, None if tap.kind == "probability" else visible
 
 
+def reach(tap: Tap, x: Tensor, tile: Tile | None) -> float:
+    """The largest |x| of one tile, over every row and what its own mask leaves."""
+    return measured(*rows(tap, x.detach(), tile, 1)[1:])[1]
+
+
 class Fold:
     """B's watcher: sums what differs from A's kept tensor, tile by tile. `kept` None: only B has this tensor."""
 
     def __init__(self, name: str, tap: Tap, kept: Kept | None):
         self.name, self.tap, self.kept = name, tap, kept
         self.fits, self.same, self.total, self.entries = kept is not None, True, 0.0, [0, 0]
-        self.squares, self.peaks, self.largest = [0.0, 0.0], [0.0, 0.0], 0.0
+        self.squares, self.peaks, self.largest, self.own = [0.0, 0.0], [0.0, 0.0], 0.0, 0.0
 
     def __call__(self, x: Tensor, tile: Tile | None) -> None:
-        self.add(*rows(self.tap, x.detach(), tile, self.kept.every if self.kept else 1))
+        every = self.kept.every if self.kept else 1
+        self.add(*rows(self.tap, x.detach(), tile, every), reach(self.tap, x, tile) if every > 1 else None)
 
-    def add(self, start: int, b: Tensor, visible: Tensor | None) -> None:
-        """A tile of B that begins at query row `start`."""
+    def add(self, start: int, b: Tensor, own: Tensor | None, largest: float | None = None) -> None:
+        """A tile of B that begins at query row `start`; `own`: what B sees of it, `largest`: |x| where the tile is a part."""
         found = self.kept.tiles.get(start) if self.kept else None
         if found is None or found[0].shape != b.shape or self.kept.tap.dims != self.tap.dims:
-            self.fits = False
-            self._add(1, *measured(b, visible))
+            self.fits, sizes = False, measured(b, own)
+            self._add(1, *sizes)
+            self.own = larger(self.own, sizes[1] if largest is None else largest)
             return
         a, seen = found[0].to(b.device), found[1]
-        visible = visible & seen if seen is not None and visible is not None else visible
+        visible = own & seen if seen is not None and own is not None else own
         self._add(0, *self.kept.measured(start, visible))
-        self._add(1, *(self.kept.measured(start, visible) if self._equal(a, b, visible) else measured(b, visible)))
+        sizes = self.kept.measured(start, visible) if self._equal(a, b, visible) else measured(b, visible)
+        self._add(1, *sizes)
+        if largest is None:
+            largest = sizes[1] if visible is own or torch.equal(visible, own) else measured(b, own)[1]
+        self.own = larger(self.own, largest)
 
     def _add(self, side: int, squares: float, peak: float, entries: int) -> None:
         self.squares[side] += squares
@@ -139,12 +167,13 @@ class Fold:
         nan = float("nan")
         rms = [(s / n) ** 0.5 if n else nan for s, n in zip(self.squares, self.entries, strict=True)]
         if self.kept is None:
-            return Cell(self.name, ONLY_B, nan, nan, (nan, rms[1]), (nan, self.peaks[1]))
-        sides = {"rms": tuple(rms), "peak": tuple(self.peaks)}
+            return Cell(self.name, ONLY_B, nan, nan, (nan, rms[1]), (nan, self.peaks[1]), own=(nan, self.own))
+        own = (self.kept.own, self.own)
+        sides = {"rms": tuple(rms), "peak": tuple(self.peaks), "own": own}
         if not self.fits:
             a = alone(self.name, self.kept)
             rms, peak = (a.rms[0], rms[1]), (a.peak[0], self.peaks[1])
-            return Cell(self.name, SHAPE, nan, nan, rms, peak, "shapes differ: statistics only")
+            return Cell(self.name, SHAPE, nan, nan, rms, peak, "shapes differ: statistics only", own)
         how = f"one query row in {self.kept.every}" if self.kept.every > 1 else ""
         if self.same:
             return Cell(self.name, SAME, 0.0, 0.0, **sides, how=how)
@@ -162,7 +191,8 @@ def alone(name: str, kept: Kept) -> Cell:
     for start, (_, visible) in kept.tiles.items():
         fold._add(0, *kept.measured(start, visible))
     nan, n = float("nan"), fold.entries[0]
-    return Cell(name, ONLY_A, nan, nan, ((fold.squares[0] / n) ** 0.5 if n else nan, nan), (fold.peaks[0], nan))
+    rms = (fold.squares[0] / n) ** 0.5 if n else nan
+    return Cell(name, ONLY_A, nan, nan, (rms, nan), (fold.peaks[0], nan), own=(kept.own, nan))
 
 
 def measured(x: Tensor, visible: Tensor | None) -> tuple[float, float, int]:
@@ -175,6 +205,6 @@ def measured(x: Tensor, visible: Tensor | None) -> tuple[float, float, int]:
     return length**2, larger(-low, high), entries
 
 
-def larger(a: float, b: float) -> float:
-    """The larger one; NaN wins."""
-    return b if b != b or b > a else a
+def larger(*values: float) -> float:
+    """The largest one; NaN wins."""
+    return next((x for x in values if x != x), max(values))

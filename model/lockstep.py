@@ -199,7 +199,7 @@ class Running:
             if one.tiles:
                 there = kept.get(name)
                 fold = Fold(name, one.tap, there.joined() if there and there.tiles else None)
-                fold.add(0, *one.joined().tiles[0])
+                fold.add(0, *one.joined().tiles[0], one.largest)
                 found[name] = fold.cell()
         return x, found | {name: alone(name, one) for name, one in kept.items() if one.tiles and name not in found}
 

@@ -162,6 +162,21 @@ def test_tiles_make_no_difference(tokens, monkeypatch):
     thin = fresh()
     cell = thin.cells[0]["blocks.1.attn.hook_logits"]
     assert cell.how == "one query row in 3" and cell.relative == pytest.approx(whole.cells[0][cell.tap].relative, rel=0.5)
+    assert cell.own == pytest.approx(whole.cells[0][cell.tap].own, rel=1e-4), "the largest entry is looked for in every row"
+
+
+def test_the_largest_entry_of_a_side_is_its_own_whatever_it_is_compared_with(lm, tokens):
+    name = "blocks.0.attn.hook_logits"
+    logits = lm.capture(tokens, [name])[name]
+    narrow = torch.ones(len(tokens), len(tokens), dtype=torch.bool).tril().triu(-1)
+    alone = [float(logits[..., seen].abs().max()) for seen in (narrow.tril(), torch.ones_like(narrow).tril())]
+    assert alone[0] < alone[1], "else this test would show nothing"
+    windowed = lm.variant(window="2")
+    assert compared(lm, windowed, tokens).cells[0][name].own == pytest.approx(alone[::-1], rel=1e-5)
+    assert compared(windowed, lm, tokens).cells[0][name].own == pytest.approx(alone, rel=1e-5)
+    ends = [list(range(1, len(tokens) + 1)), [3, len(tokens)]]
+    cut = compared(lm, make_lm(), [tokens, tokens[:2]], ends=ends).cells[0][name]
+    assert cut.own[0] == pytest.approx(alone[1], rel=1e-5) and cut.peak[0] < cut.own[0]
 
 
 def test_another_change_of_the_last_layer_runs_the_other_side_alone(tokens):

@@ -3,10 +3,12 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import browser as b
 import numpy as np
 import pytest
+import torch
 from gradio_client import Client
 from hostile import VALUES
 from hypothesis import HealthCheck, given, settings
@@ -14,15 +16,17 @@ from hypothesis import strategies as st
 
 import app
 from model import load
+from model.compare import Losses
 from model.errors import BlockscopeError
 from viz.change import changes
 from viz.compare_state import LETTERS, PARTS, CompareState, field, layer_range, parse
 from viz.figures.divergence import EMPTY, MOVED, ONLY_B, SHAPE, Strip, strip
 from viz.pages.compare import KEPT, Compare
+from viz.pages.compare_pictures import a_character
 from viz.pages.quick import QUICK
 from viz.shelf import Shelf
 from viz.store import Store
-from viz.theme import DARK, LIGHT
+from viz.theme import DARK, LIGHT, number
 
 MODELS = {"tiny": "tiny-llama", "normed": "tiny-qwen3", "gpt2": "tiny-gpt2", "latent": "tiny-deepseek-v3"}
 calmly = settings(
@@ -223,6 +227,36 @@ def test_bounds_are_lines_where_something_bounds(compare):
     assert "nothing bounds A, B" in reach(quick="eps", tap="attn.hook_logits")
     capped = reach(quick="own", b_change="softcap=5", tap="attn.hook_attn_scores", stage="masked")
     assert "B cannot pass the soft-cap 5.00 · nothing bounds A" in capped
+
+
+def test_the_largest_logit_of_a_side_does_not_depend_on_the_others(compare):
+    def highest(**state) -> list[str]:
+        row = view(compare, quick="own", prompt="the cat sat on the mat", **state)["table"]["rows"][0]
+        assert row[0] == "largest |logit|"
+        return row[1:]
+
+    a, normed = highest(b_change="qk_norm=head")
+    assert highest(b_change="window=1")[0] == a
+    assert highest(b_change="window=1", c_change="qk_norm=head", sides=3)[::2] == [a, normed]
+    late = {"b_change": "qk_norm=head", "c_change": "qk_norm=head", "c_layers": "3", "sides": 3}
+    found = highest(**late)
+    done = next(reversed(compare._done.values()))
+    logits = [lm.capture(done.lock.ids[0], ["*.attn.hook_logits"]) for lm in done.lms]
+    seen = torch.ones(22, 22, dtype=torch.bool).tril()
+    assert found == [number(max(float(x[..., seen].abs().max()) for x in own.values())) for own in logits]
+
+
+def test_the_loss_of_a_character_is_taken_over_one_span(compare):
+    told = view(compare, quick="own", b_change="qk_norm=head")
+    done = next(reversed(compare._done.values()))
+    late = replace(done, lock=SimpleNamespace(ends=[[2, 4, 6], [0, 1, 4, 6]], at=[[1, 2], [2, 3]]), losses=None)
+    late.losses = Losses(np.array([[1, 5, np.nan], [9, 2, 3]], np.float32), None, (True, False))
+    assert told["kind"] == "view" and a_character(late) == ([2.5, 1.5], (4, 6)), "what only one side predicts is left out"
+
+
+def test_a_cache_is_said_with_its_number_format(compare):
+    row = view(compare)["table"]["rows"][2]
+    assert row[0] == "KV cache / token, fp32" and row[1:] == ["1,024 B"] * 2
 
 
 def test_layers_edits_and_patches(compare):

@@ -68,6 +68,19 @@ def short_name(name: str) -> str:
     return name
 
 
+def a_character(done: Done) -> tuple[list[float], tuple[int, int]]:
+    """Of sides that cut the text differently: each side's loss of a character over one span, which all predict, and the span.
+
+    It starts where all have first read the same characters: what a side reads before has no prediction on it or on another.
+    """
+    ends, at = done.lock.ends, [[int(i) for i in own] for own in done.lock.at]
+    start, stop = ends[0][at[0][0]], ends[0][at[0][-1]]
+    if stop <= start:
+        return [], (start, stop)
+    sums = [float(loss[own[0] : own[-1]].sum()) for loss, own in zip(done.losses.loss, at, strict=True)]
+    return [total / (stop - start) for total in sums], (start, stop)
+
+
 def late_card(done: Done, theme: Theme) -> Card:
     """Per-token loss of every side, and the KL of each prediction; of sides that cut the text differently, by character."""
     found, ends = done.losses, done.lock.ends
@@ -80,8 +93,9 @@ def late_card(done: Done, theme: Theme) -> Card:
     elif ends is None:
         means = "mean " + ", ".join(f"{c} {np.nanmean(found.loss[i]):.3f}" for i, c in enumerate(done.letters))
     else:
-        each = (np.nansum(loss) / max(own[-1] - own[0], 1) for loss, own in zip(found.loss, ends, strict=True))
+        each, (start, stop) = a_character(done)
         means = "a character " + ", ".join(f"{c} {x:.3f}" for c, x in zip(done.letters, each, strict=True))
+        means = means + f" over characters {start + 1} to {stop}, which every side predicts" if each else "no common character"
     no_kl = "" if found.kl is not None else "no KL: the sides do not share a vocabulary"
     placed = "" if ends is None else "each token of the others stands where it ends in the text of A"
     words = line(f"−log p of the token that came, {means}", no_kl, placed)

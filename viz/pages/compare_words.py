@@ -6,9 +6,10 @@ from functools import lru_cache
 from typing import Any
 
 from model.block import BlockConfig
-from model.compare import CHANGED, ONLY_A, ONLY_B, SHAPE, Cell
+from model.compare import CHANGED, ONLY_A, ONLY_B, SHAPE, Cell, Lockstep
 from model.counting import count_config
 from viz.compare_state import CompareState
+from viz.nodes.card import short
 from viz.pages.blocks import block_nodes
 from viz.pages.compare_done import Done
 from viz.pages.compare_tensor import bound
@@ -35,23 +36,37 @@ def table(done: Done) -> dict:
     lms, lock = done.lms, done.lock
     counts = [count_config(lm.config) for lm in lms]
     first = counts[0].parameters
-    peaks = [[c for name, c in cells.items() if name.endswith("attn.hook_logits")] for cells in lock.cells]
-    a = max((c.peak[0] for c in peaks[0] if c.peak[0] == c.peak[0]), default=float("nan"))
-    others = [max((c.peak[1] for c in found if c.peak[1] == c.peak[1]), default=float("nan")) for found in peaks]
-    layers = (
-        ""
-        if lock.begin <= 0
-        else f", layers {lock.begin}–{lock.depth - 1}"
-        if lock.begin < lock.depth - 1
-        else f", layer {lock.begin}"
-    )
+    formats = [short(str(lm.dtype).removeprefix("torch.")) for lm in lms]
+    kept = [_bytes(c.kv_bytes_per_token(lm.dtype.itemsize)) for c, lm in zip(counts, lms, strict=True)]
+    one = len(set(formats)) == 1
+    kept = kept if one else [f"{size} {name}" for size, name in zip(kept, formats, strict=True)]
     rows = [
-        [f"largest |logit|{layers}", *(number(x) for x in (a, *others))],
+        [f"largest |logit|{_ran(lock)}", *map(number, highest(lock))],
         ["parameters", f"{first:,}", *(f"{c.parameters - first:+,}".replace("-", "−") for c in counts[1:])],
-        ["KV cache / token", *(_bytes(c.kv_bytes_per_token(lm.dtype.itemsize)) for c, lm in zip(counts, lms, strict=True))],
+        [f"KV cache / token{', ' + formats[0] if one else ''}", *kept],
         ["layers × width", *(f"{lm.config.n_layers} × {lm.config.d_model}" for lm in lms)],
     ]
     return {"columns": ["", *done.letters], "rows": rows}
+
+
+def _ran(lock: Lockstep) -> str:
+    """Which layers were run on every side, where those above the first difference were not."""
+    last = lock.depth - 1
+    return "" if lock.begin <= 0 else f", layers {lock.begin}–{last}" if lock.begin < last else f", layer {last}"
+
+
+def highest(lock: Lockstep) -> list[float]:
+    """Each side's own largest |logit| over all that it sees; where a side shares A's layers, A's counts for it."""
+    peaks: list[dict[int, float]] = [{} for _ in lock.sides]
+    for n, cells in enumerate(lock.cells, 1):
+        for name, cell in cells.items():
+            if name.endswith("attn.hook_logits"):
+                layer = int(name.split(".")[1])
+                for side, own in zip((0, n), cell.own, strict=True):
+                    peaks[side] |= {layer: own} if own == own else {}
+    for n, own in enumerate(peaks):
+        own |= {layer: peak for layer, peak in peaks[0].items() if layer < lock.first[n]}
+    return [max(own.values(), default=float("nan")) for own in peaks]
 
 
 def _bytes(n: int) -> str:
@@ -102,7 +117,7 @@ def _bound(done: Done, side: int, n: int, state: CompareState, theme: Theme) -> 
     if cell is None or not found or None in found:
         return []
     highest, formula = max(found)
-    peak = cell.peak[0 if side == 0 else 1]
+    peak = cell.own[0 if side == 0 else 1]
     return [
         {
             "name": f"{done.letters[side]} logits under the bound {number(highest)}",
