@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from model.delta import Delta, Difference, Part, within
-from model.difference import CHANGED, ONLY_A, ONLY_B, SAME, SHAPE, Cell
+from model.difference import CHANGED, ONLY_A, ONLY_B, PLACE, SAME, SHAPE, Cell
 from model.errors import UnknownTap
 from model.identities import Identity, check
 from model.lockstep import Running, Side
@@ -16,7 +16,7 @@ from model.stages import Progress
 from model.taps import Tap
 from model.view import Request
 
-__all__ = ["CHANGED", "ONLY_A", "ONLY_B", "SAME", "SHAPE", "Cell", "Delta", "Lockstep", "Losses", "Outcome", "Side"]
+__all__ = ["CHANGED", "ONLY_A", "ONLY_B", "PLACE", "SAME", "SHAPE", "Cell", "Delta", "Lockstep", "Losses", "Outcome", "Side"]
 
 
 class Lockstep(Running):
@@ -48,7 +48,7 @@ class Lockstep(Running):
                 if n == 0:
                     kept = Part(here, dict(view.fixed))
                     watchers[here].append(kept)
-                elif kept is not None and self.at is None:
+                elif kept is not None and self.at is None and not tap.startswith(self.elsewhere(n, stage)):
                     difference = Difference(tap, here, kept, view.fixed, budget)
                     watchers[here].append(difference)
             if n == 0:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from model.taps import Tap, Tile
 
-SAME, CHANGED, ONLY_A, ONLY_B, SHAPE = "same", "changed", "only A", "only B", "shape"
+SAME, CHANGED, ONLY_A, ONLY_B, SHAPE, PLACE = "same", "changed", "only A", "only B", "shape", "place"
 KEPT_BYTES = 256 << 20  # of one attention tensor of A; of a larger one every n-th query row is compared
 
 
@@ -16,8 +16,8 @@ class Cell:
     """One tensor on both sides. `relative` = |B - A| / |A|, lengths over all unmasked entries; `largest` = max |B - A|.
 
     "same": equal bit for bit. "only A", "only B": the other side has no tensor of this name. "shape": both have, in different
-    shapes, so that there is no difference. `rms` and `peak` (largest |x|) of A and of B over what is compared, `own`: the
-    largest |x| over all that the side sees itself, whatever it is compared with; NaN where a side has none.
+    shapes, and "place" at different places of the block, so that there is no difference. `rms` and `peak` (largest |x|) of A
+    and of B over what is compared, `own`: the largest |x| over all that the side sees itself; NaN where a side has none.
     """
 
     tap: str
@@ -114,10 +114,11 @@ def reach(tap: Tap, x: Tensor, tile: Tile | None) -> float:
 
 
 class Fold:
-    """B's watcher: sums what differs from A's kept tensor, tile by tile. `kept` None: only B has this tensor."""
+    """B's watcher: sums what differs from A's kept tensor, tile by tile. `kept` None: only B has this tensor; `elsewhere`: A
+    has one of this name that is something else."""
 
-    def __init__(self, name: str, tap: Tap, kept: Kept | None):
-        self.name, self.tap, self.kept = name, tap, kept
+    def __init__(self, name: str, tap: Tap, kept: Kept | None, elsewhere: bool = False):
+        self.name, self.tap, self.kept, self.elsewhere = name, tap, kept, elsewhere
         self.fits, self.same, self.total, self.entries = kept is not None, True, 0.0, [0, 0]
         self.squares, self.peaks, self.largest, self.own = [0.0, 0.0], [0.0, 0.0], 0.0, 0.0
 
@@ -128,7 +129,7 @@ class Fold:
     def add(self, start: int, b: Tensor, own: Tensor | None, largest: float | None = None) -> None:
         """A tile of B that begins at query row `start`; `own`: what B sees of it, `largest`: |x| where the tile is a part."""
         found = self.kept.tiles.get(start) if self.kept else None
-        if found is None or found[0].shape != b.shape or self.kept.tap.dims != self.tap.dims:
+        if self.elsewhere or found is None or found[0].shape != b.shape or self.kept.tap.dims != self.tap.dims:
             self.fits, sizes = False, measured(b, own)
             self._add(1, *sizes)
             self.own = larger(self.own, sizes[1] if largest is None else largest)
@@ -173,7 +174,8 @@ class Fold:
         if not self.fits:
             a = alone(self.name, self.kept)
             rms, peak = (a.rms[0], rms[1]), (a.peak[0], self.peaks[1])
-            return Cell(self.name, SHAPE, nan, nan, rms, peak, "shapes differ: statistics only", own)
+            why = "another place in the block" if self.elsewhere else "shapes differ"
+            return Cell(self.name, PLACE if self.elsewhere else SHAPE, nan, nan, rms, peak, f"{why}: statistics only", own)
         how = f"one query row in {self.kept.every}" if self.kept.every > 1 else ""
         if self.same:
             return Cell(self.name, SAME, 0.0, 0.0, **sides, how=how)

@@ -5,7 +5,7 @@ that it came from. So the answer is the forward's own, whatever the wiring, and 
 """
 
 from collections.abc import Collection, Mapping
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,26 @@ def flow(config: object, whole: Collection[str] = ()) -> dict[str, Names]:
     with torch.no_grad(), carried, recording(carried.recorder):
         module(torch.empty(0, POSITIONS, config.d_model))
     return carried.reads
+
+
+@lru_cache(maxsize=64)
+def elsewhere(a: object, b: object) -> frozenset[str]:
+    """Norms of one name that two blocks have at different places: `ln1` normalises what enters attention before the sum, and
+    the sum itself behind it. Their tensors are not two versions of one quantity."""
+    if type(a) is type(b):  # one wiring
+        return frozenset()
+    one, two = (_normalised(flow(config)) for config in (a, b))
+    return frozenset(slot for slot in one.keys() & two.keys() if set(one[slot]) != set(two[slot]))
+
+
+def _normalised(reads: Mapping[str, Names]) -> dict[str, Names]:
+    """Slot of a norm -> what it reads, by the first of its taps."""
+    found: dict[str, Names] = {}
+    for name, sources in reads.items():
+        slot = name.partition(".")[0]
+        if slot.startswith("ln"):
+            found.setdefault(slot, sources)
+    return found
 
 
 def _hollow(module: nn.Module) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from model.alignment import aligned
 from model.difference import KEPT_BYTES, Cell, Fold, Kept, alone
 from model.errors import BlockscopeError, UnknownTap
+from model.flow import elsewhere
 from model.interventions import Edit, editor, editors
 from model.place import Place
 from model.run import LM
@@ -110,6 +111,13 @@ class Running:
         lm = self.sides[n].lm
         return lm.last_stage if stage == self.depth else stage if stage < lm.config.n_layers else None
 
+    def elsewhere(self, n: int, stage: int) -> tuple[str, ...]:
+        """How names of this layer begin that a side has at another place of the block than A."""
+        both = [side.lm.config.blocks for side in (self.sides[0], self.sides[n])]
+        if not 0 <= stage < min(map(len, both)) or type(both[0][stage]) is type(both[1][stage]):
+            return ()
+        return tuple(f"blocks.{stage}.{slot}." for slot in elsewhere(both[0][stage], both[1][stage]))
+
     def _editor(self, n: int, edit: Edit, kept: Mapping[str, Kept] | None = None):
         """Refuses at once what cannot be done; `kept` are A's tensors of the layer, from which is patched."""
         if edit.tap not in self.taps[n]:
@@ -179,11 +187,13 @@ class Running:
         if self.at is not None and stage < self.depth:
             return self._aligned(n, stage, x, kept, taps)
         fired: dict[str, Fold] = {}
+        apart = self.elsewhere(n, stage)
 
         def watch(name: str, tap: Tap):
             def listen(y: Tensor, tile: Tile | None) -> None:
                 there = kept.get(name)
-                fired.setdefault(name, Fold(name, tap, there if there and there.tiles else None))(y, tile)
+                there = there if there and there.tiles else None
+                fired.setdefault(name, Fold(name, tap, there, name.startswith(apart)))(y, tile)
 
             return listen
 
@@ -195,10 +205,12 @@ class Running:
         """Another side that cuts the text differently: both sides' tensors at their common positions, whole."""
         own = {name: Kept(tap, at=self.at[n]) for name, tap in taps.items()}
         x, found = self._step(n, stage, x, {tap: [own[name]] for name, tap in taps.items()}, kept), {}
+        apart = self.elsewhere(n, stage)
         for name, one in own.items():
             if one.tiles:
                 there = kept.get(name)
-                fold = Fold(name, one.tap, there.joined() if there and there.tiles else None)
+                there = there.joined() if there and there.tiles else None
+                fold = Fold(name, one.tap, there, name.startswith(apart))
                 fold.add(0, *one.joined().tiles[0], one.largest)
                 found[name] = fold.cell()
         return x, found | {name: alone(name, one) for name, one in kept.items() if one.tiles and name not in found}

@@ -169,6 +169,59 @@ def test_sides_are_changed_added_and_removed(page, address):
     assert page.locator("#cards-tensor h3").all_text_contents() == ["A", "B", "C", "B − A", "C − A"]
 
 
+def test_a_strip_is_walked_by_the_keyboard(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}&tap=ln1.hook_out")
+    cursor = page.locator("#cards-strip .strip-cursor")
+    assert cursor.count() == 1, "one tab stop a strip"
+    page.locator("#rows").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "strip-cursor"
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "ArrowLeft"):
+        page.keyboard.press(key)
+    said = cursor.get_attribute("aria-label")
+    assert said.startswith("B against A, logits, layer 2: 0.") and "Enter opens" in said
+    assert page.locator("#cards-strip [role=status]").text_content() in said
+    on = page.evaluate(
+        """() => {
+        const gd = document.querySelector("#cards-strip .gd"), box = gd.getBoundingClientRect(), {xaxis, yaxis} = gd._fullLayout;
+        const at = document.activeElement.getBoundingClientRect();
+        return [at.left + at.width / 2 - box.left - xaxis._offset - xaxis.d2p(2), at.top + at.height / 2 - box.top - yaxis._offset - yaxis.l2p(3),
+                getComputedStyle(document.activeElement).boxShadow];
+    }"""
+    )
+    assert abs(on[0]) < 2 and abs(on[1]) < 2 and on[2] != "none", "the ring stands on the cell that is read out"
+    after(page, lambda: page.keyboard.press("Enter"))
+    assert page.locator("#tensor-title").text_content().startswith("blocks.2.attn.hook_logits")
+    assert page.evaluate("document.activeElement.className") == "strip-cursor"
+    page.keyboard.press("ArrowUp")
+    assert "rot_q, layer 2" in cursor.get_attribute("aria-label")
+
+
+def test_pictures_take_the_room_that_more_sides_leave_them(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}&quick=window")
+    for _ in range(2):
+        after(page, lambda: page.locator(".add-side").click())
+    page.wait_for_timeout(300)
+    wide = page.evaluate(
+        "[...document.querySelectorAll('#cards-tensor .gd')].map((gd) => [gd.clientWidth, gd._fullLayout.width])"
+    )
+    assert len(wide) == 8 and all(abs(place - drawn) <= 1 for place, drawn in wide), wide
+    table = page.evaluate("(() => { const t = document.querySelector('#table'); return [t.scrollWidth, t.clientWidth]; })()")
+    assert table[0] <= table[1], "what changed is not cut off"
+    expect(page.locator("#table")).to_contain_text("D 1,024 B")
+
+
+def test_any_side_can_stand_beside_a(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}&quick=wiring&diagrams=1")
+    assert page.locator("#diagram-pair h3").all_text_contents() == ["A", "B"]
+    after(page, lambda: page.locator('#diagrams input[value="c"]').check(force=True))
+    assert page.locator("#diagram-pair h3").all_text_contents() == ["A", "C"] and "against=c" in page.url
+    assert page.locator("#identities-title").text_content() == "Identities of A and C"
+    assert "ln1_post" in page.locator("#identities").text_content() or "C" in page.locator("#identities").text_content()
+    visit(page, f"{address}/compare/?{PROMPT}")
+    assert page.locator("[data-against]:visible").count() == 0, "of two sides there is nothing to choose"
+
+
 def test_the_blocks_stand_side_by_side(page, address):
     visit(page, f"{address}/compare/?{PROMPT}&layer=1")
     after(page, lambda: page.locator("#diagrams summary").click())

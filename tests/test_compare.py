@@ -6,7 +6,7 @@ import torch
 from conftest import distinct, make_lm, tiny_config
 
 from model import load
-from model.compare import CHANGED, ONLY_A, ONLY_B, SAME, SHAPE, Lockstep, Side
+from model.compare import CHANGED, ONLY_A, ONLY_B, PLACE, SAME, SHAPE, Lockstep, Side
 from model.errors import BlockscopeError
 from model.interventions import EDITS, Edit, edit_at
 from model.run import LM
@@ -228,6 +228,18 @@ def test_any_design_against_any_other(name):
     for tap in list(lock.cells[0])[::7]:
         lock.delta(tap)
     assert all(i.holds for n in (0, 1) for i in lock.identities(n, 1))
+
+
+def test_norms_of_one_name_at_different_places_are_not_subtracted(tokens):
+    lm = load("tiny-llama")
+    cells = compared(lm, lm.variant(wiring="post"), tokens).cells[0]
+    assert {name.split(".")[2] for name, cell in cells.items() if cell.state == PLACE} == {"ln1", "ln2"}
+    cell = cells["blocks.1.ln2.hook_out"]
+    assert cell.relative != cell.relative and all(x > 0 for x in (*cell.rms, *cell.own))
+    lock = compared(lm, lm.variant(wiring="post"), tokens)
+    assert lock.delta("blocks.1.ln2.hook_out").changes == (None,) and lock.delta("blocks.1.hook_resid_mid").changes[0]
+    for same in ("sandwich", "parallel"):
+        assert not any(c.state == PLACE for c in compared(lm, lm.variant(wiring=same), tokens).cells[0].values()), same
 
 
 def test_prompts_that_do_not_line_up_are_refused(lm):

@@ -254,6 +254,38 @@ def test_the_loss_of_a_character_is_taken_over_one_span(compare):
     assert told["kind"] == "view" and a_character(late) == ([2.5, 1.5], (4, 6)), "what only one side predicts is left out"
 
 
+def test_a_node_shows_the_tensor_that_it_opens(compare):
+    for state in ({"b_change": "qk_norm=head"}, {"b_change": "rope_base=1000"}, {"b_change": "window=2"}):
+        told = view(compare, quick="own", diagrams=1, layer=1, **state)
+        cells = next(reversed(compare._done.values())).lock.cells[0]
+        for node, one in told["diagrams"][1]["nodes"].items():
+            if one["words"].startswith("Δ") or " Δ " in one["words"]:
+                assert one["words"].endswith(f"Δ {number(cells['blocks.1.' + one['open']].relative)}"), node
+        nodes = told["diagrams"][1]["nodes"]
+        assert nodes["pattern"]["open"] == "attn.hook_pattern", "not the masked logits that enter the softmax"
+        rot = {which: cells[f"blocks.1.attn.hook_rot_{which}"].relative for which in "qk"}
+        most = max(rot, key=rot.get)
+        assert nodes["rope"]["words"] == f"{most} Δ {number(rot[most])}" and nodes["rope"]["said"].count("Δ") == 2
+
+
+def test_norms_at_another_place_are_said_to_be(compare):
+    told = view(compare, quick="own", b_change="wiring=post", diagrams=1, tap="ln1.hook_out", layer=1)
+    assert [side["nodes"]["ln1"]["words"] for side in told["diagrams"]] == ["other place"] * 2
+    assert "a norm of the same name at another place in the block" in told["caption"] and "shapes differ" not in told["caption"]
+    assert "crosses: another place in the block" in told["cards"][0]["caption"]
+    assert not any(card["id"].startswith("delta") for card in told["cards"])
+
+
+def test_what_is_shown_of_one_head_is_not_given_for_all(compare):
+    told = view(compare, quick="own", b_edit="head:0:3:0", tap="attn.hook_z", head=3)
+    cell = next(reversed(compare._done.values())).lock.cells[0]["blocks.0.attn.hook_z"]
+    assert f"‖B − A‖ / ‖A‖ = 1.00 in head 3, {number(cell.relative)} over all heads" in told["caption"]
+    told = view(compare, quick="own", b_edit="head:0:3:0", tap="attn.hook_z", head=2)
+    assert f"B the same in head 2, bit for bit ({number(cell.relative)} over all heads)" in told["caption"]
+    narrow = view(compare, quick="own", b_change="window=2", tap="attn.hook_attn_scores", stage="masked", layer=1)
+    assert " over all heads" in narrow["caption"] and "in head 0" not in narrow["caption"], "other keys: no share of this head"
+
+
 def test_a_cache_is_said_with_its_number_format(compare):
     row = view(compare)["table"]["rows"][2]
     assert row[0] == "KV cache / token, fp32" and row[1:] == ["1,024 B"] * 2

@@ -7,6 +7,7 @@ from itertools import combinations, pairwise
 import pytest
 
 from model import PRESETS
+from model.surgery import CHANGES
 from viz.pages.blocks import block_nodes
 from viz.pairs import aligned, draw_pair, gaps
 
@@ -55,3 +56,15 @@ def test_a_block_against_itself_has_no_gaps():
     nodes = block_nodes(WIDEST[0])
     one, two = aligned(nodes, nodes)
     assert one == two == list(nodes) and gaps(one, two) == []
+
+
+def test_norms_are_matched_by_their_place_and_not_by_their_name():
+    pre = PRESETS["tiny-llama"].blocks[0]
+    one, two = aligned(block_nodes(pre), block_nodes(CHANGES["wiring"].write(pre, "post")))
+    rows = [{node.id: node.row for node in nodes} for nodes in (one, two)]
+    assert rows[0]["ln1"] < rows[0]["q"] == rows[1]["q"] < rows[1]["attn_out"] < rows[1]["ln1"] < rows[1]["resid_mid"]
+    for own, other in ((one, two), (two, one)):
+        assert {"gap ln1", "gap ln2"} <= {node.id for node in gaps(own, other)}
+    sandwich = block_nodes(CHANGES["wiring"].write(pre, "sandwich"))
+    one, two = aligned(block_nodes(pre), sandwich)
+    assert {n.id: n.row for n in one}["ln1"] == {n.id: n.row for n in two}["ln1"]

@@ -28,12 +28,17 @@ def aligned(a: Sequence[Node], b: Sequence[Node]) -> tuple[list[Node], list[Node
     return placed[0], placed[1]
 
 
+def place(node: Node) -> str:
+    """What a node is matched by: a norm that the stream passes through is not the norm of its name in front of a part."""
+    return f"{node.id} on the stream" if node.spine else node.id
+
+
 def gaps(own: Sequence[Node], other: Sequence[Node]) -> list[Node]:
     """The other block's nodes that this one lacks at their height, where nothing else stands."""
-    have = {node.id for node in own}
+    have = {place(node) for node in own}
     taken = {(node.row, lane) for node in own for lane in range(*node.lanes)}
     free = lambda node: not any((node.row, lane) in taken for lane in range(*node.lanes))  # noqa: E731
-    return [replace(node, id=f"gap {node.id}") for node in other if node.id not in have and free(node)]
+    return [replace(node, id=f"gap {node.id}") for node in other if place(node) not in have and free(node)]
 
 
 def _rows(nodes: Sequence[Node]) -> Rows:
@@ -45,7 +50,7 @@ def _rows(nodes: Sequence[Node]) -> Rows:
 
 def _steps(a: Rows, b: Rows) -> list[tuple[int | None, int | None]]:
     """The longest common sequence of rows, weighed by the nodes they share: (row of a, row of b), None for a gap."""
-    shared = [[len({n.id for n in one} & {n.id for n in two}) for two in b] for one in a]
+    shared = [[len({place(n) for n in one} & {place(n) for n in two}) for two in b] for one in a]
     best = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
     for i in reversed(range(len(a))):
         for j in reversed(range(len(b))):

@@ -12,13 +12,13 @@ LOW, HIGH = -3.0, 0.3  # log10 of the relative change that the colours span: 0.0
 ROW, LOW_ROW, FEW = 23, 17, 48  # px a row, of several strips; columns up to which cells are set apart
 MANY = 2000  # cells up to which a hover also tells the rms of what has no relative change
 WIDE = 1000  # a click gives row * WIDE + layer
-EMPTY, MOVED, ONLY_A, ONLY_B, SHAPE = range(5)
-WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape")
+EMPTY, MOVED, ONLY_A, ONLY_B, SHAPE, PLACE = range(6)
+WORDS = ("the same, bit for bit", "", "only in A", "only in {}", "other shape", "another place in the block")
 
 
 @dataclass(frozen=True)
 class Strip:
-    """`relative` [row, layer], `kind` uint8 [row, layer] one of EMPTY..SHAPE, `names` of the rows; `sizes` [row, layer, 2]:
+    """`relative` [row, layer], `kind` uint8 [row, layer] one of EMPTY..PLACE, `names` of the rows; `sizes` [row, layer, 2]:
     the rms of A's tensor and of the other's, which is all there is to say where shapes differ."""
 
     relative: np.ndarray
@@ -48,7 +48,7 @@ def strip(
     for kinds, symbol, colour in (
         ((ONLY_A,), "line-ne", theme.a),
         ((ONLY_B,), "line-ne", theme.b),
-        ((SHAPE,), "x-thin", theme.secondary),
+        ((SHAPE, PLACE), "x-thin", theme.secondary),
     ):
         at = np.argwhere(np.isin(part.kind, kinds))
         data += [_marks(at, symbol, colour, code)] if len(at) else []
@@ -83,7 +83,7 @@ def _words(part: Strip, letter: str) -> list[list[str]]:
     def one(row: int, layer: int, kind: int) -> str:
         if kind == MOVED:
             return f"{part.relative[row, layer]:.3g}"
-        if kind in (ONLY_A, ONLY_B, SHAPE) and part.sizes is not None and part.kind.size <= MANY:
+        if kind in (ONLY_A, ONLY_B, SHAPE, PLACE) and part.sizes is not None and part.kind.size <= MANY:
             sizes = [f"{size:.3g}" for size in part.sizes[row, layer] if size == size]
             return f"{words[kind]}, rms {', '.join(sizes)}"
         return words[kind]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.compare import CHANGED, ONLY_A, ONLY_B, SAME, SHAPE
+from model.compare import CHANGED, ONLY_A, ONLY_B, PLACE, SAME, SHAPE
 from viz.compare_state import CompareState
 from viz.figures import divergence, triptych
 from viz.nodes.card import Card, card, line
@@ -19,6 +19,7 @@ KINDS = {
     ONLY_A: divergence.ONLY_A,
     ONLY_B: divergence.ONLY_B,
     SHAPE: divergence.SHAPE,
+    PLACE: divergence.PLACE,
 }
 
 
@@ -51,7 +52,8 @@ def strip_card(done: Done, n: int, state: CompareState, theme: Theme) -> Card:
     figure = divergence.strip(part, theme, letter=letter, **looks)
     first = done.lock.where(n)
     gaps = [f"hatched: only in {one}" for one, state_ in (("A", ONLY_A), (letter, ONLY_B)) if (kind == KINDS[state_]).any()]
-    gaps += ["crosses: other shape, statistics only"] if (kind == KINDS[SHAPE]).any() else []
+    for state_, why in ((SHAPE, "other shape"), (PLACE, "another place in the block")):
+        gaps += [f"crosses: {why}, statistics only"] if (kind == KINDS[state_]).any() else []
     words = "nothing differs: every tensor is the same, bit for bit" if first is None else f"starts at {first}"
     return card(f"strip-{letter}", f"{letter} against A", line(words, *gaps), figure, role="strip")
 

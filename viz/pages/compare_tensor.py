@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from model.compare import Delta
+from model.compare import PLACE, Delta
 from model.view import View
 from viz.compare_state import CompareState
 from viz.figures import labels, triptych
@@ -36,7 +36,7 @@ def tensor_cards(done: Done, state: CompareState, theme: Theme) -> tuple[str, st
     if state.tap in LOGITS:
         cards.append(_reach(done, state, delta, raw, theme))
     title = tap + _where(done, at, having) + (" · before the scale" if raw else "")
-    return title, _caption(done, tap, delta, having, theme), cards
+    return title, _caption(done, tap, delta, having, at, theme), cards
 
 
 def _place(one: Card) -> tuple[bool, str]:
@@ -83,26 +83,47 @@ def _leaves(done: Done, state: CompareState, delta: Delta, raw: bool) -> list[tr
     return found
 
 
-def _caption(done: Done, tap: str, delta: Delta, having: list[int], theme: Theme) -> str:
+def _caption(done: Done, tap: str, delta: Delta, having: list[int], at: list[dict], theme: Theme) -> str:
     """What the tensor is, how far each side moved, where it cannot be compared, and what was reduced."""
     view = delta.sides[having[0]]
-    moved, gaps = [], []
-    for n, change in enumerate(delta.changes, 1):
-        cell, letter = done.lock.cells[n - 1].get(tap), done.letters[n]
-        if change is not None and not change.stats.absmax and not change.stats.nan:
-            moved.append(f"{letter} the same, bit for bit")
-        elif cell is not None and cell.relative == cell.relative:
-            moved.append(f"‖{letter} − A‖ / ‖A‖ = {number(cell.relative)}")
-        if change is None and delta.sides[n] is not None and delta.sides[0] is not None:
-            rms = [number(view.stats.rms) for view in (delta.sides[0], delta.sides[n])]
-            shapes = [list(view.shape[1:]) for view in (delta.sides[0], delta.sides[n])]
-            gaps.append(
-                f"{letter}: shapes differ, {shapes[0]} against {shapes[1]}, so statistics only: rms {rms[0]} and {rms[1]}"
-            )
+    moved = [_apart(done, n, tap, delta, at[n]) for n in range(1, len(done.lms))]
+    gaps = [_why_not(done, n, tap, delta) for n in range(1, len(done.lms))]
     ranges = "sides share one range, differences another, centred on 0" if any(c is not None for c in delta.changes) else ""
     module = done.lms[having[0]].tap_modules[tap]
     what = f"{module.meaning}, {short(view.dtype)}"
-    return line(what, ", ".join(moved), *gaps, ranges, view.how, *odd(view.stats, theme))
+    return line(what, ", ".join(filter(None, moved)), *filter(None, gaps), ranges, view.how, *odd(view.stats, theme))
+
+
+def _apart(done: Done, n: int, tap: str, delta: Delta, at: dict[str, int]) -> str:
+    """How far one side moved: in the part that is shown, where that can be said, and over the whole tensor."""
+    change, cell, letter = delta.changes[n - 1], done.lock.cells[n - 1].get(tap), done.letters[n]
+    axes = [axis.replace("kv_head", "KV head") for axis in at]
+    part = f"in {', '.join(f'{axis} {i}' for axis, i in zip(axes, at.values(), strict=True))}" if at else ""
+    whole = f"over all {axes[0]}s" if len(axes) == 1 else "over the whole tensor" if axes else ""
+    known = cell is not None and cell.relative == cell.relative
+    if change is not None and not change.stats.absmax and not change.stats.nan:
+        same = " ".join(filter(None, [letter, "the same", part])) + ", bit for bit"
+        return f"{same} ({number(cell.relative)} {whole})" if part and known and cell.relative else same
+    if not known:
+        return ""
+    said = f"‖{letter} − A‖ / ‖A‖ = "
+    if not part:
+        return said + number(cell.relative)
+    a = delta.sides[0]
+    if change is None or a is None or change.stats.finite != a.stats.finite or not a.stats.rms:  # another mask, say
+        return f"{said}{number(cell.relative)} {whole}"
+    return f"{said}{number(change.stats.rms / a.stats.rms)} {part}, {number(cell.relative)} {whole}"
+
+
+def _why_not(done: Done, n: int, tap: str, delta: Delta) -> str:
+    """Why there is no difference to draw, where both have the tensor."""
+    one, two, cell = delta.sides[0], delta.sides[n], done.lock.cells[n - 1].get(tap)
+    if delta.changes[n - 1] is not None or one is None or two is None:
+        return ""
+    rms = f"so statistics only: rms {number(one.stats.rms)} and {number(two.stats.rms)}"
+    if cell is not None and cell.state == PLACE:
+        return f"{done.letters[n]}: a norm of the same name at another place in the block, {rms}"
+    return f"{done.letters[n]}: shapes differ, {list(one.shape[1:])} against {list(two.shape[1:])}, {rms}"
 
 
 def _gap(done: Done, n: int, tap: str) -> Card:

@@ -1,12 +1,13 @@
 """The words and tables of a comparison: next tokens, what changed, identities on both sides, the blocks node by node."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from model.block import BlockConfig
-from model.compare import CHANGED, ONLY_A, ONLY_B, SHAPE, Cell, Lockstep
+from model.compare import CHANGED, ONLY_A, ONLY_B, PLACE, SAME, SHAPE, Cell, Lockstep
 from model.counting import count_config
 from viz.compare_state import CompareState
 from viz.nodes.card import short
@@ -152,22 +153,43 @@ def diagrams(done: Done, state: CompareState) -> list[dict]:
             continue
         nodes = {}
         for node in block_nodes(found[0]):
-            met = [cells[here + tap] for tap in node.taps if here + tap in cells]
-            moved = {"kind": "same", "words": ""} if node.off else _moved(met, letter)
+            taps = [tap for tap in node.shown if here + tap in cells] or [tap for tap in node.taps if here + tap in cells]
+            moved = EMPTY if node.off else _moved({tap: cells[here + tap] for tap in taps}, letter)
             nodes[node.id] = {"taps": node.shown or node.taps, **moved}
         told.append({"letter": letter, "svg": drawn[side > 0], "nodes": nodes})
     return told
 
 
-def _moved(cells: Sequence[Cell], letter: str) -> dict:
+EMPTY = {"kind": "same", "words": "", "said": "an empty slot", "open": ""}
+ORDER = (SAME, ONLY_A, ONLY_B, PLACE, CHANGED, SHAPE)  # of several tensors of one node the last is told
+
+
+def _moved(cells: Mapping[str, Cell], letter: str) -> dict:
+    """What stands on a node, which tensor that is and which a click opens, and the same of each of its tensors in words."""
+    words = {tap: _word(cell, letter) for tap, cell in cells.items()}
+    said = "; ".join(f"{tap}: {word}" for tap, word in words.items())
     if not cells:
-        return {"kind": "same", "words": "shared"}
-    if all(cell.state in (ONLY_A, ONLY_B) for cell in cells):
-        return {"kind": "only", "words": f"only in {letter}"}
-    if any(cell.state == SHAPE for cell in cells):
-        return {"kind": "moved", "words": "other shape"}
-    most = max((cell.relative for cell in cells if cell.state == CHANGED), default=0.0)
-    return {"kind": "moved", "words": f"Δ {number(most)}"} if most != 0 else {"kind": "same", "words": "Δ 0"}
+        return {"kind": "same", "words": "shared", "said": "shared", "open": ""}
+    most = max(cells, key=lambda tap: (ORDER.index(cells[tap].state), _size(cells[tap])))
+    cell, word = cells[most], words[most]
+    kind = "only" if cell.state in (ONLY_A, ONLY_B, PLACE) else "same" if cell.state == SAME else "moved"
+    whose = f"{_which(most)} " if len(cells) > 1 and cell.state == CHANGED else ""
+    return {"kind": kind, "words": whose + word, "said": said, "open": most}
+
+
+def _size(cell: Cell) -> float:
+    return cell.relative if cell.relative == cell.relative else float("inf")
+
+
+def _which(tap: str) -> str:
+    """ "attn.hook_rot_k" -> "k": of several tensors of one node the one that is meant."""
+    found = re.search(r"(?:rot_|\.)([qkv])(?:_|$)", tap)
+    return found[1] if found else tap.rpartition("hook_")[2]
+
+
+def _word(cell: Cell, letter: str) -> str:
+    fixed = {ONLY_A: f"only in {letter}", ONLY_B: f"only in {letter}", SHAPE: "other shape", PLACE: "other place"}
+    return fixed.get(cell.state) or f"Δ {number(cell.relative)}"
 
 
 def quick_list(shelf: Any, model: str) -> list[dict]:

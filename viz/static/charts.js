@@ -15,6 +15,14 @@ const CONFIG = {
   toImageButtonOptions: { format: "png", scale: 2, filename: "blockscope" },
 };
 
+/** A picture takes the width of its place, also when the page is laid out anew around it. */
+const widths = new ResizeObserver((all) => {
+  for (const { target } of all) {
+    const drawn = target._fullLayout?.width;
+    if (plotly && drawn && target.clientWidth && Math.abs(target.clientWidth - drawn) > 1) plotly.Plots.resize(target);
+  }
+});
+
 /** Insert plotly.js once; resolves with our own alias of it. */
 export function loadPlotly(url) {
   loaded ??= new Promise((done, failed) => {
@@ -61,9 +69,10 @@ export function showCards(holder, cards, { bare = false, onPick, current, fit })
   for (const article of [...holder.children]) {
     if (!wanted.has(article.dataset.card)) drop(article);
   }
-  const jobs = cards.map((card) => {
+  const jobs = cards.map((card, i) => {
     const entry = kept.get(card.id) ?? make(card.id, bare);
-    holder.append(entry.article);
+    const there = holder.children[i] ?? null;
+    if (there !== entry.article) holder.insertBefore(entry.article, there); // one that stays where it is keeps the focus in it
     return fill(entry, card, { onPick, current, fit });
   });
   return Promise.all(jobs);
@@ -76,11 +85,13 @@ function make(id, bare) {
   if (!bare) article.append(entry.title, entry.caption);
   article.append(entry.gd, entry.table);
   kept.set(id, entry);
+  widths.observe(entry.gd);
   return entry;
 }
 
 function drop(article) {
   const entry = kept.get(article.dataset.card);
+  if (entry) widths.unobserve(entry.gd);
   if (entry && plotly && entry.url) plotly.purge(entry.gd);
   kept.delete(article.dataset.card);
   article.remove();

@@ -1,6 +1,8 @@
 // The Compare page: its state, its one channel to Python, and from an answer to the page. Outside words go through textContent.
 import { showCards } from "./charts.js";
-import { at, begin, make, notice, paintTheme, remember, scheme, styled, tell, wireFrame } from "./frame.js";
+import { wireStrips } from "./compare-strip.js";
+import { showAgainst, showDiagrams, showIdentities, showNext, showTable } from "./compare-words.js";
+import { at, begin, make, notice, paintTheme, remember, scheme, sentence, styled, tell, wireFrame } from "./frame.js";
 import { wireNav } from "./nav.js";
 import { modelOptions, showSides, wireEditor } from "./sides.js";
 
@@ -113,11 +115,13 @@ function show(answer) {
   showNext(answer.next);
   showTable(answer);
   showIdentities(answer.identities);
-  showDiagrams(answer.diagrams);
+  showDiagrams(answer.diagrams, state, change);
+  showAgainst(answer.sides, state, change);
   const of = (role) => answer.cards.filter((card) => card.role === role);
   at("cards-strip").classList.toggle("many", of("strip").length > 1);
   at("cards-tensor").dataset.sides = answer.sides.length;
-  const jobs = [draw("cards-strip", of("strip"), answer.token), draw("cards-tensor", of("tensor"), answer.token)];
+  const selected = { row: Math.max(0, answer.rows.indexOf(state.tap)), layer: state.layer };
+  const jobs = [draw("cards-strip", of("strip"), answer.token).then(() => wireStrips(at("cards-strip"), choose, selected)), draw("cards-tensor", of("tensor"), answer.token)];
   if (answer.late.length) jobs.push(draw("cards-late", answer.late, answer.token).then(() => (at("bs").dataset.late = String(answer.token))));
   else if (old && (old.state.prompt !== state.prompt || JSON.stringify(old.sides) !== JSON.stringify(answer.sides))) at("cards-late").replaceChildren();
   Promise.all(jobs).then(() => (at("bs").dataset.complete = String(answer.token)));
@@ -140,12 +144,9 @@ function draw(holder, cards, of) {
 }
 
 /** A click in a strip brings row * wide + layer. */
-function open(code) {
-  const row = Math.floor(code / shown.wide);
-  const tap = shown.rows[row];
-  const letter = hovered ?? state.against;
-  change({ tap, layer: code % shown.wide, against: letter });
-}
+const open = (code) => choose(hovered ?? state.against, Math.floor(code / shown.wide), code % shown.wide);
+
+const choose = (letter, row, layer) => change({ tap: shown.rows[row], layer, against: letter });
 
 let hovered = null; // the letter of the strip under the pointer
 
@@ -201,86 +202,6 @@ function showStages(answer) {
     return label;
   });
   at("stages").replaceChildren(at("stages").firstElementChild, ...labels);
-}
-
-function showNext(sides) {
-  at("next").replaceChildren(
-    ...sides.map((side) => {
-      const box = make("div", "bars of-" + side.letter.toLowerCase());
-      const head = make("b", "", side.letter);
-      const kl = side.kl === null || side.kl === undefined || side.letter === "A" ? "" : "KL(A ‖ " + side.letter + ") = " + side.kl + " nats";
-      head.append(make("span", "", side.wrong ? "" : kl || "entropy " + side.entropy + " nats"));
-      box.append(head);
-      if (side.wrong) box.append(make("p", "grey", side.wrong));
-      for (const [piece, text, p] of side.top ?? []) {
-        const bar = make("i");
-        bar.style.width = Math.max(0.5, p * 100) + "%";
-        box.append(make("code", "", piece), bar, make("em", "", text));
-      }
-      return box;
-    }),
-  );
-}
-
-function showTable(answer) {
-  const table = make("table");
-  const head = table.createTHead().insertRow();
-  for (const cell of answer.table.columns) head.append(make("th", "", cell));
-  const body = table.createTBody();
-  for (const row of answer.table.rows) {
-    const tr = body.insertRow();
-    row.forEach((cell, i) => tr.append(make(i ? "td" : "th", "", cell)));
-  }
-  const starts = answer.starts.map(([letter, tap]) => {
-    const line = make("p", "starts");
-    line.append(make("span", "", answer.starts.length > 1 ? letter + " first differs at" : "first differing tensor"), make("code", "", tap));
-    return line;
-  });
-  at("table").replaceChildren(table, ...starts);
-}
-
-function showIdentities(identities) {
-  at("identities").replaceChildren(
-    ...identities.map((identity) => {
-      const item = make("li", identity.holds ? "holds" : "broken");
-      item.title = identity.note;
-      item.append(make("span", "mark", identity.holds ? "✓" : "✗"), make("span", "name", identity.name), make("span", "value", identity.value));
-      return item;
-    }),
-  );
-}
-
-function showDiagrams(diagrams) {
-  at("diagrams").open = Boolean(state.diagrams);
-  at("diagram-pair").replaceChildren(
-    ...diagrams.map((one) => {
-      const box = make("div", "of-" + one.letter.toLowerCase());
-      box.append(make("h3", "", one.letter));
-      if (one.missing) {
-        box.append(make("p", "grey", one.missing));
-        return box;
-      }
-      const drawing = make("div");
-      drawing.innerHTML = one.svg; // made by Python from our own module names, escaped there
-      for (const node of drawing.querySelectorAll("[data-node]")) {
-        const told = one.nodes[node.dataset.node];
-        if (!told) continue;
-        node.classList.add(told.kind);
-        node.classList.toggle("chosen", told.taps.includes(state.tap));
-        if (!node.classList.contains("off")) node.querySelector(".rms").textContent = told.words;
-        node.setAttribute("aria-label", node.querySelector(".label").textContent + ", " + told.words);
-        const pick = () => told.taps.length && change({ tap: told.taps.at(-1) });
-        node.addEventListener("click", pick);
-        node.addEventListener("keydown", (event) => {
-          if (event.key !== "Enter" && event.key !== " ") return;
-          event.preventDefault();
-          pick();
-        });
-      }
-      box.append(drawing);
-      return box;
-    }),
-  );
 }
 
 /** null: nothing runs. */
