@@ -64,9 +64,7 @@ class Running:
             cut = f"the sides cut this prompt into different numbers of tokens ({counts})"
             raise BlockscopeError(f"{cut}: positions do not line up")
         self.taps = [side.lm.tap_modules for side in self.sides]
-        for n, side in enumerate(self.sides):
-            for edit in side.edits:
-                self._editor(n, edit)
+        self._check_edits()
         self.depth = max(side.lm.config.n_layers for side in self.sides)  # the stage of the final norm and the logits
         self.reuse = reuse
         self.first = [self._first(n) if reuse else BEGIN for n in range(len(self.sides))]
@@ -117,6 +115,20 @@ class Running:
         if not 0 <= stage < min(map(len, both)) or type(both[0][stage]) is type(both[1][stage]):
             return ()
         return tuple(f"blocks.{stage}.{slot}." for slot in elsewhere(both[0][stage], both[1][stage]))
+
+    def _check_edits(self) -> None:
+        """Raises what cannot be done on any side, all of it at once."""
+        wrong = []
+        for n, side in enumerate(self.sides):
+            for edit in side.edits:
+                try:
+                    self._editor(n, edit)
+                except BlockscopeError as error:
+                    wrong.append(error)
+        if len(wrong) > 1:
+            raise BlockscopeError(". ".join(dict.fromkeys(map(str, wrong))))
+        if wrong:
+            raise wrong[0]
 
     def _editor(self, n: int, edit: Edit, kept: Mapping[str, Kept] | None = None):
         """Refuses at once what cannot be done; `kept` are A's tensors of the layer, from which is patched."""

@@ -254,13 +254,23 @@ def test_what_cannot_be_compared_is_a_sentence_and_the_view_stays(page, address)
     page.locator('[data-side="b"]').click()
     page.fill("#edit-layers", "3-9")
     page.locator('#editor button[type="submit"]').click()
-    expect(page.locator("#notice.wrong")).to_contain_text("layers 3–9 do not lie within 0–3")
+    expect(page.locator("#notice.wrong")).to_contain_text("Layers 3–9 do not lie within 0–3")
     page.fill("#prompt", "")
     page.locator("#go").click()
     expect(page.locator("#notice.wrong")).to_contain_text("The prompt is empty")
     np.testing.assert_array_equal(drawn(page, "tensor-B"), before)
     visit(page, f"{address}/compare/?quick=own&b_model=gpt2&{PROMPT}&rows=all&layer=1")
     expect(page.locator("#cards-strip")).to_contain_text("hatched: only in A")
+
+
+def test_why_a_choice_is_not_there_is_to_be_read_and_not_only_to_be_hovered(page, address):
+    visit(page, f"{address}/compare/?{PROMPT}")
+    expect(page.locator("#quick-not")).to_have_text(
+        "Not here: trained with / without, since the two shipped models are not open in this app."
+    )
+    visit(page, f"{address}/compare/?{PROMPT}&nothing=1&layer=x")
+    assert "No page knows the name 'nothing': left out." in page.locator("#notice").text_content()
+    assert "Layer must be a whole number" in page.locator("#notice").text_content()
 
 
 def test_hostile_links_and_text_are_shown_as_they_are(page, address):
@@ -273,9 +283,15 @@ def test_hostile_links_and_text_are_shown_as_they_are(page, address):
         f"{address}/compare/?b_change=<img/src=x/onerror=window.pwned=1>,eps=1&model=<b>&layer=NaN&tap=<i>&sides=99&b_edit=${{1}}&prompt=ab",
     )
     assert page.evaluate("window.pwned") is None and page.locator(".bs img").count() == 0
-    assert (
-        "norm eps must lie in [0, 1), got 1.0 Showing the default comparison instead." in page.locator("#notice").text_content()
-    )
+    assert "Norm eps must lie in [0, 1), got 1.0. " in page.locator("#notice").text_content()
+    for fault in (
+        "Showing the default comparison instead.",
+        "B_change: '<img/src",
+        "Layer must be a whole",
+        "Tap '<i>' cannot",
+        "Sides must lie",
+    ):
+        assert fault in page.locator("#notice").text_content(), "a link's every fault is said"
     assert page.locator(".side-card").count() == 2
     assert "".join(page.locator("#tokens span").all_text_contents()) == "ab", "of the link what can be kept is"
     visit(page, f"{address}/compare/?b_change=<b>,eps=0.1&layer=NaN&prompt=ab")

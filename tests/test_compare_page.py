@@ -354,6 +354,59 @@ def test_any_tensor_of_any_pair_of_designs_is_drawn(compare, other):
         assert any(card["role"] == "tensor" for card in told["cards"]), tap
 
 
+def test_every_fault_of_a_link_is_said(compare):
+    state, notes = parse(
+        {"b_change": "<b>,eps=0.1,=x,qk_norm=head", "layer": "NaN", "nothing": "1", "tokne": "2", "__theme": "dark"}
+    )
+    assert state.b_change == "eps=0.1,qk_norm=head"
+    assert "no page knows the names 'nothing', 'tokne': left out" in notes
+    assert "b_change: '<b>' and '=x' are not part=value: left out" in notes and any("layer must be" in note for note in notes)
+    assert parse("node=gate&at_layer=3&together=4&zoom=")[1] == [], "names of the other pages are known"
+    assert parse({"layre": 1})[1] == ["no page knows the name 'layre': left out"]
+    assert "and 3 more" in parse({f"x{i}": 1 for i in range(8)})[1][0] and not parse({"_x": 1, 3: 4})[1][0].count("_x")
+    wrong = {"b_change": "eps=-1", "c_change": "kv_heads=4", "sides": 3, "d_model": "nope", "what": 3}
+    (told,) = run(compare, quick="own", layer="x", c_model="gone", **wrong)
+    assert "Side B: " in told["sentence"] and ". Side C: " in told["sentence"]
+    assert any("layer must be" in note for note in told["notes"]) and any("'what'" in note for note in told["notes"])
+    assert any("side C: no model of that name" in note for note in told["notes"])
+    (told,) = run(compare, quick="own", b_edit="head:9:0,head:8:0")
+    assert "blocks.9" in told["sentence"] and "blocks.8" in told["sentence"]
+
+
+def test_a_chosen_model_stays_in_a(compare):
+    pair = {name: f"assets/checkpoints/{name}" for name in ("code-qknorm-off", "code-qknorm-on")}
+    compare = Compare(Shelf({"tiny": "tiny-llama", **pair}, load), Store())
+    for name in pair:
+        told = view(compare, model=name, quick="trained")
+        assert told["state"]["model"] == name and {side["model"] for side in told["sides"]} == set(pair)
+        assert not any("no longer" in note for note in told["notes"])
+    told = view(compare, model="tiny", quick="trained")
+    assert "this compares code-qknorm-off and code-qknorm-on: A is no longer tiny" in told["notes"]
+
+
+def test_new_parameters_are_called_what_they_are(compare):
+    said = {
+        "biases=on": "attn.k_proj.bias, attn.o_proj.bias, attn.q_proj.bias and 4 more (zero)",
+        "norm=layernorm": "ln1.bias, ln2.bias (zero)",
+        "sink=on": "attn.softmax (zero)",
+        "qk_norm=head": "attn.k_norm, attn.q_norm (unit gain)",
+        "d_mlp=64": "mlp.down_proj, mlp.gate_proj, mlp.up_proj (seeded by name)",
+    }
+    for change, words in said.items():
+        note = view(compare, quick="own", b_change=change)["sides"][1]["note"]
+        assert note == f"random weights; new: {words}", change
+        lm = next(reversed(compare._done.values())).lms[1]
+        value = {"zero": 0.0, "unit gain": 1.0}.get(words.rpartition("(")[2].rstrip(")"))
+        shapes = {name: tuple(parameter.shape) for name, parameter in lm.net.named_parameters()}
+        for name in lm.invented if value is not None else ():  # the words are held to the numbers
+            assert (lm.store.get(name, shapes[name]) == value).all(), name
+
+
+def test_random_weights_are_held_to_chance(compare):
+    caption = run(compare, quick="own", b_change="eps=0.1")[1]["late"][0]["caption"]
+    assert "A, B: random weights, chance gives ln 256 = 5.545" in caption
+
+
 def test_any_value_is_answered(compare):
     for sent in (
         None,

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from urllib.parse import parse_qsl, quote, urlencode
 
+from viz.strangers import strangers
+
 CHOICES: dict[str, tuple[str, ...]] = {
     "width": ("matched", "same"),
     "bits": ("16", "8", "32"),
@@ -56,9 +58,14 @@ class AnatomyState:
     k2: str = "0, 1"
 
     @property
-    def compared(self) -> tuple[str, ...]:
+    def named(self) -> tuple[str, ...]:
+        """Every model that is to stand beside the others, each once."""
         names = [name.strip() for name in self.compare.split(",")]
-        return tuple(dict.fromkeys(name for name in names if name))[:MOST_COMPARED]
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return self.named[:MOST_COMPARED]
 
     @property
     def itemsize(self) -> int:
@@ -78,7 +85,7 @@ def parse(raw: object) -> tuple[AnatomyState, list[str]]:
         raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
     if not isinstance(raw, Mapping):
         return AnatomyState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
-    taken, notes = {}, []
+    taken, notes = {}, strangers(raw)
     for field in fields(AnatomyState):
         if field.name in raw:
             value, note = _read(field.name, raw[field.name], field.default)

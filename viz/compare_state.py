@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from viz.change import PIECE, pieces
 from viz.state import DEFAULT_PROMPT, _read, _show
+from viz.strangers import strangers
 
 LETTERS = "abcd"
 PARTS = ("model", "change", "layers", "edit")
@@ -94,7 +95,7 @@ def parse(raw: object) -> tuple[CompareState, list[str]]:
         raw = dict(parse_qsl(raw.lstrip("?"), keep_blank_values=True))
     if not isinstance(raw, Mapping):
         return CompareState(), [f"the view was not a set of named values ({_show(raw)}): showing the default view"]
-    taken, notes = {}, []
+    taken, notes = {}, strangers(raw)
     raw = _from_explore(raw)
     for each in fields(CompareState):
         if each.name in raw:
@@ -148,12 +149,17 @@ def _value(name: str, value: object, default: object) -> tuple[object, str | Non
         wanted, what = LISTS[part]
         bad = [piece for piece in pieces(value) if not wanted.fullmatch(piece)]
         good = ",".join(piece for piece in pieces(value) if wanted.fullmatch(piece))
-        return good, f"{name}: {_show(bad[0])} is not {what}: left out" if bad else None
+        return good, f"{name}: {_listed(bad)} not {what}: left out" if bad else None
     if part == "layers" and (found := LAYERS.fullmatch(value)) and found[2] and int(found[1]) > int(found[2]):
         return f"{found[2]}-{found[1]}", f"{name} {value} runs backwards: using {found[2]}-{found[1]}"
     if pattern is not None and value and not pattern.fullmatch(value):
         return default, f"{name} {_show(value)} cannot be read: using {_show(default)}"
     return value, None
+
+
+def _listed(bad: list[str], most: int = 3) -> str:
+    shown = [_show(piece) for piece in bad[:most]] + ([f"{len(bad) - most} more"] if len(bad) > most else [])
+    return f"{' and '.join(filter(None, [', '.join(shown[:-1]), shown[-1]]))} {'are' if len(bad) > 1 else 'is'}"
 
 
 def layer_range(layers: str) -> range | None:

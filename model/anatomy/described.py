@@ -46,7 +46,7 @@ def pasted(text: str) -> Described:
     if size > LARGEST:
         raise BlockscopeError(f"this config has {size:,} bytes; expected at most {LARGEST:,}: this is some other file")
     if not text.strip():
-        raise BlockscopeError("the config is empty: paste the text of a config.json")
+        raise BlockscopeError("nothing was pasted: paste the text of a config.json")
     values = parse_json(text.encode("utf-8", "replace"), "config.json", "paste the whole file")
     try:
         config, _, notes = config_of(values)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from model.anatomy import kinds
 from model.anatomy.described import PASTED, Described, folder, pasted, preset
 from model.presets import PRESETS
-from viz.anatomy_state import AnatomyState
+from viz.anatomy_state import MOST_COMPARED, AnatomyState
 from viz.theme import Theme
 
 NONE: Mapping[str, str] = MappingProxyType({})
@@ -56,4 +56,7 @@ def sight(state: AnatomyState, theme: Theme, sources: Mapping[str, str] = NONE) 
             beside[name] = described(name, sources.get(name, ""), "")
         else:
             notes.append(f"there is no model {ascii(name)[:60]} to set beside the others: it is left out")
+    if surplus := state.named[MOST_COMPARED:]:
+        names = ", ".join(ascii(name)[:60] for name in surplus[:4]) + (", …" if len(surplus) > 4 else "")
+        notes.append(f"at most {MOST_COMPARED} models stand side by side: left out {names}")
     return Sight(told, state, theme, beside), notes

@@ -58,7 +58,7 @@ class Compare:
             done = self._find(sides, asked.state.prompt)
             told = {"kind": "run"} if done is None else self._view(asked, done, sides, notes)
         except Exception as error:
-            told = _sentence(error)
+            told = _sentence(error) | {"notes": self._faults(asked)}
         return self._told(asked, told)
 
     def run(self, sent: object) -> Iterator[dict]:
@@ -68,7 +68,7 @@ class Compare:
             try:
                 told = yield from _progress(asked.token, partial(work, asked))
             except Exception as error:
-                yield self._told(asked, _sentence(error))
+                yield self._told(asked, _sentence(error) | {"notes": self._faults(asked)})
                 return
             if told:
                 yield self._told(asked, told)
@@ -128,6 +128,13 @@ class Compare:
             "menus": answers.MENUS,
         }
 
+    def _faults(self, asked: Asked) -> list[str]:
+        """What else was wrong with a view that cannot be shown."""
+        try:
+            return specs(asked.state, self.shelf)[1]
+        except Exception:
+            return []
+
     def _view(self, asked: Asked, done: Done, sides: list[Spec], notes: list[str]) -> dict:
         state = asked.state
         theme = THEMES[asked.scheme if state.theme == "auto" else state.theme]
@@ -165,11 +172,26 @@ class Compare:
                 self._variants.popitem(last=False)
         return built, lm
 
+    def _models(self, sides: list[Spec]) -> list[tuple[LM, LM]]:
+        """Every side's model as opened and as changed. Raises one BlockscopeError that tells what is wrong with each side."""
+        models, wrong = [], {}
+        for n, spec in enumerate(sides):
+            try:
+                edits(spec)
+                models.append(self._model(spec))
+            except BlockscopeError as error:
+                wrong.setdefault(str(error).rstrip("."), []).append("ABCD"[n])
+        if len(wrong) == 1:
+            raise BlockscopeError(next(iter(wrong)))
+        if wrong:
+            raise BlockscopeError(". ".join(f"Side {', '.join(who)}: {why}" for why, who in wrong.items()))
+        return models
+
     def _make(self, sides: list[Spec], prompt: str, report: Report) -> Done:
         """Run every side and keep what came out. Raises BlockscopeError, a sentence to show."""
         if not prompt:
             raise BlockscopeError("The prompt is empty: type some text and press Run.")
-        models = [self._model(spec) for spec in sides]
+        models = self._models(sides)
         tokens = [lm.encode(prompt) for _, lm in models]
         if not all(tokens):
             raise BlockscopeError("The prompt holds no token that these models know: type some other text.")

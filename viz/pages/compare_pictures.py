@@ -83,6 +83,16 @@ def a_character(done: Done) -> tuple[list[float], tuple[int, int]]:
     return [total / (stop - start) for total in sums], (start, stop)
 
 
+def chance(done: Done) -> str:
+    """What guessing gives, where a side has random weights: nobody trained them, so their loss says nothing of the design."""
+    by_size: dict[int, list[str]] = {}
+    for letter, lm in zip(done.letters, done.lms, strict=True):
+        if lm.random:
+            by_size.setdefault(lm.config.d_vocab, []).append(letter)
+    said = [f"{', '.join(who)}: random weights, chance gives ln {n:,} = {np.log(n):.3f}" for n, who in by_size.items()]
+    return "; ".join(said)
+
+
 def late_card(done: Done, theme: Theme) -> Card:
     """Per-token loss of every side, and the KL of each prediction; of sides that cut the text differently, by character."""
     found, ends = done.losses, done.lock.ends
@@ -100,5 +110,5 @@ def late_card(done: Done, theme: Theme) -> Card:
         means = means + f" over characters {start + 1} to {stop}, which every side predicts" if each else "no common character"
     no_kl = "" if found.kl is not None else "no KL: the sides do not share a vocabulary"
     placed = "" if ends is None else "each token of the others stands where it ends in the text of A"
-    words = line(f"−log p of the token that came, {means}", no_kl, placed)
+    words = line(f"−log p of the token that came, {means}", chance(done), no_kl, placed)
     return card("losses", "Loss of each token", words, figure, role="late")

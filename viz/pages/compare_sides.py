@@ -34,7 +34,11 @@ def specs(state: CompareState, shelf: Shelf) -> tuple[list[Spec], list[str]]:
         if state.quick not in QUICK:
             raise BlockscopeError(f"there is no comparison {ascii(state.quick)[:40]}; there are {', '.join(QUICK)}")
         given = QUICK[state.quick].sides(shelf.model(first), shelf.names)
-        return [Spec(**{"model": first, **side}) for side in given], notes
+        made = [Spec(**{"model": first, **side}) for side in given]
+        made.sort(key=lambda side: side.model != first)  # the model that stands in A stays there
+        if made[0].model != first:
+            notes.append(f"this compares {' and '.join(side.model for side in made)}: A is no longer {first}")
+        return made, notes
     found = []
     for letter in LETTERS[: state.sides]:
         side = state.side(letter)
@@ -108,7 +112,7 @@ def _note(lm: LM, built: LM, changed: bool) -> str:
         return ""
     new = _new(lm.invented)
     if lm.random:
-        return f"random weights; drawn anew: {new}" if new else "random weights, the same on both sides"
+        return f"random weights; new: {new}" if new else "random weights, the same as unchanged"
     was = "counterfactual: these weights were not trained this way"
     if [p.split(" ")[0] for p in summary(built.config, lm.config)] == ["QK-norm"]:
         was = f"counterfactual: these weights were trained {'without' if built.qk_norm == 'off' else 'with'} it"
@@ -116,11 +120,23 @@ def _note(lm: LM, built: LM, changed: bool) -> str:
 
 
 def _new(names: Sequence[str]) -> str:
-    """ "q_norm, k_norm (unit gain)" for all layers at once."""
-    leaves = dict.fromkeys(name.split(".", 2)[-1].removesuffix(".weight") for name in names)
-    shown = ", ".join(list(leaves)[:3]) + (f" and {len(leaves) - 3} more" if len(leaves) > 3 else "")
-    gains = leaves and all("norm" in leaf or "ln" in leaf for leaf in leaves)
-    return f"{shown} (unit gain)" if gains else f"{shown} (seeded by name)" if shown else ""
+    """ "attn.k_norm, attn.q_norm (unit gain); attn.q_proj.bias (zero)": what is new on a side, all layers at once."""
+    found: dict[str, dict[str, None]] = {}
+    for name in names:
+        leaf = name.split(".", 2)[-1]
+        found.setdefault(_filled(leaf), {})[leaf.removesuffix(".weight")] = None
+    return "; ".join(f"{_few(list(leaves))} ({how})" for how, leaves in found.items())
+
+
+def _filled(leaf: str) -> str:
+    """What a new parameter holds: weights of norms 1, biases and sinks 0, matrices random numbers by their name."""
+    if leaf.endswith("bias") or ".softmax." in leaf:
+        return "zero"
+    return "unit gain" if "norm" in leaf or leaf.startswith("ln") else "seeded by name"
+
+
+def _few(leaves: list[str], most: int = 3) -> str:
+    return ", ".join(leaves[:most]) + (f" and {len(leaves) - most} more" if len(leaves) > most else "")
 
 
 def _edit_words(edit: Edit) -> str:

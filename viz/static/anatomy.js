@@ -1,6 +1,6 @@
 // The Anatomy page: its state, its channel to Python, its controls. Sections are drawn in anatomy-sections.js.
 import { draw, drawTwins, wireTips } from "./anatomy-sections.js";
-import { at, begin, notice, paintTheme, remember, scheme, styled, tell, wireContents, wireFrame } from "./frame.js";
+import { at, begin, notice, paintTheme, remember, scheme, sentence, styled, tell, wireContents, wireFrame } from "./frame.js";
 import { wireNav } from "./nav.js";
 
 const bus = {};
@@ -32,17 +32,18 @@ function receive(answer) {
   fillModels(answer.models, answer.own, answer.state);
   if (answer.kind === "error") {
     state = { ...(confirmed ?? state), theme: state.theme ?? "auto" };
-    notice(answer.sentence, true);
+    const wrong = [answer.sentence, ...(answer.notes ?? [])].map(sentence).join(" ");
+    notice(wrong, true);
     at("bs").dataset.failed = String(answer.token);
     if (confirmed) controls(confirmed);
     else if (!stay) {
-      stay = answer.sentence; // once: if the default view fails as well, nothing is left to ask for
+      stay = wrong; // once: if the default view fails as well, nothing is left to ask for
       change({ model: "llama-3.1-8b", config: "" }, "replace");
     }
     return;
   }
   state = confirmed = answer.state;
-  if (stay) notice(stay, true);
+  if (stay) notice([stay, "Showing " + answer.model.name + " instead."].join(" "), true);
   else tell(answer.notes);
   stay = "";
   remember((answer.query && "?" + answer.query) + (step === "replace" ? location.hash : ""), step);
@@ -120,13 +121,16 @@ function wire() {
   at("paste-close").addEventListener("click", () => open(false));
   at("paste-box").addEventListener("submit", (event) => {
     event.preventDefault();
+    if (!at("config").value.trim()) return notice("Nothing is pasted yet: paste the text of a config.json here, or choose a file.", true);
     change({ config: at("config").value, kind: 0 });
   });
   at("config-file").addEventListener("change", async (event) => {
     const file = event.target.files[0];
     if (!file) return;
     if (file.size > 65536) return notice("This file has " + file.size.toLocaleString("en-US") + " bytes; a config.json has at most 65,536.", true);
-    at("config").value = await file.text();
+    const text = await file.text();
+    if (!text.trim()) return notice("The file " + file.name + " is empty; a config.json holds a model's settings.", true);
+    at("config").value = text;
     change({ config: at("config").value, kind: 0 });
   });
   wireFrame(change);

@@ -70,13 +70,13 @@ function receive(answer) {
     running = false;
     state = { ...(confirmed ?? state) };
     if (!shown && rescues.length) {
-      rescued ||= answer.sentence; // a link that cannot be opened: the default comparison of its model and prompt, else of ours
+      rescued ||= wrong(answer); // a link that cannot be opened: the default comparison of its model and prompt, else of ours
       const kept = rescues.shift();
       state = Object.fromEntries(Object.entries(state).filter(([name]) => kept.includes(name)));
       return ask("look", "replace");
     }
     at("model").value = state.model || at("model").value;
-    return notice(answer.sentence, true);
+    return notice(wrong(answer), true);
   }
   state = answer.state;
   confirmed = { ...state };
@@ -85,6 +85,9 @@ function receive(answer) {
   show(answer);
   at("bs").dataset.ready = String(answer.token);
 }
+
+/** Everything that is wrong with a view, as sentences. */
+const wrong = (answer) => [...new Set([answer.sentence, ...(answer.notes ?? [])])].map(sentence).join(" ");
 
 function restore() {
   state = Object.fromEntries(new URLSearchParams(location.search));
@@ -95,7 +98,7 @@ function restore() {
 function show(answer) {
   const old = shown;
   shown = answer;
-  if (rescued && !old) notice(rescued + " Showing the default comparison instead.", true);
+  if (rescued && !old) notice([rescued, "Showing the default comparison instead.", ...answer.notes.map(sentence)].join(" "), true);
   else tell(answer.notes);
   fillPrompt(state.prompt);
   grow();
@@ -105,6 +108,7 @@ function show(answer) {
   at("tokens").replaceChildren(...answer.tokens.pieces.map((piece) => make("span", "", piece)));
   showSides(answer.sides, answer, state, change);
   showQuick(answer.quick);
+  showReasons(answer.quick);
   at("tensor-title").textContent = answer.title;
   at("tensor-caption").textContent = answer.caption;
   fillSelect(at("layer"), answer.depth, state.layer);
@@ -184,6 +188,14 @@ function showQuick(entries) {
       return button;
     }),
   );
+}
+
+/** Why entries of the list cannot be chosen with this model. */
+function showReasons(entries) {
+  const reasons = new Map();
+  for (const one of entries) if (one.wrong) reasons.set(one.wrong, [...(reasons.get(one.wrong) ?? []), one.label]);
+  at("quick-not").hidden = !reasons.size;
+  at("quick-not").textContent = [...reasons].map(([why, labels]) => "Not here: " + labels.join(", ") + ", since " + why + ".").join(" ");
 }
 
 function showStages(answer) {

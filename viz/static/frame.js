@@ -5,7 +5,7 @@ const SYSTEM = matchMedia("(prefers-color-scheme: dark)");
 
 export const at = (id) => document.getElementById(id);
 export const scheme = () => (document.body.classList.contains("dark") ? "dark" : "light");
-export const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1) + ".";
+export const sentence = (note) => note.charAt(0).toUpperCase() + note.slice(1).replace(/[.\s]+$/, "") + ".";
 
 export function make(tag, kind, text) {
   const node = document.createElement(tag);
