@@ -23,7 +23,7 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--model", action="append", default=[], metavar="SOURCE", help=source)
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps ...")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda:1, mps, or several: cuda:0,cuda:1")
     parser.add_argument("--dtype", default=None, help="fp32, bf16 or fp16; default: what suits the device")
     parser.add_argument("--memory", default=None, help="weights kept in memory, such as 4GB; a larger model streams through")
     parser.add_argument("--max-tokens", type=int, default=1024, help="the longest prompt that is run")
@@ -74,11 +74,13 @@ def checkpoints(source: str) -> list[str]:
 def check(asked: argparse.Namespace) -> None:
     """Refuse at once what can never work; a model that is there but damaged is refused when it is opened."""
     from model.errors import BlockscopeError
-    from model.load import pick_device, pick_dtype, require
+    from model.load import pick_devices, pick_dtype, require
     from model.memory import parse
 
-    device = pick_device(asked.device)
-    pick_dtype(asked.dtype, device, None)
+    devices = pick_devices(asked.device)
+    pick_dtype(asked.dtype, devices[0], None)
+    if asked.memory is not None and len(devices) > 1 and asked.device != "auto":
+        raise BlockscopeError("--memory bounds a model that streams through one device; name one device, or leave it out")
     if asked.memory is not None:
         parse(asked.memory)
     for name, value, most in (("--max-tokens", asked.max_tokens, 1 << 20), ("--port", asked.port, 65_535)):

@@ -43,7 +43,7 @@ class Ahead:
         with asking(self.beat):  # also where reading ahead failed: the error is raised here, to be seen
             block = self.stages.filled(stage, have)
         if block is not None:
-            self.stages.store.lane.meet(block.parameters())  # before more is sent, or that would be waited for as well
+            self.stages.store.meet(block.parameters())  # before more is sent, or that would be waited for as well
         return block
 
     def begin(self, upcoming: Sequence[int]) -> None:

@@ -65,7 +65,8 @@ class Lockstep(Running):
         if self._own(n, layer) is None or not 0 <= layer < self.depth:
             return []
         x = self._entering(layer)[n]
-        return check(self.sides[n].lm.block(layer), x, Place.of(x))
+        lm = self.sides[n].lm
+        return check(lm.block(layer), *lm.stages.bring(layer, x, Place.of(x)))
 
     def outcomes(self, k: int = 5) -> list[Outcome | str]:
         """What each side says comes next, and KL(A || side); a sentence where a side's logits cannot be ranked."""

@@ -1,6 +1,7 @@
 """Opening a model: its files, wherever they are, or a preset name with random weights."""
 
 import os
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -10,7 +11,8 @@ from model.checkpoints.downloads import Told
 from model.checkpoints.hub import is_id
 from model.errors import BlockscopeError
 from model.lm import Decoder
-from model.memory import Bound, bound
+from model.memory import Bound, settle
+from model.placement import Homes
 from model.presets import PRESETS, meant
 from model.run import LM
 from model.tokens import Tokenizer, byte_tokenizer_json
@@ -19,18 +21,21 @@ from model.weights import WeightStore, seeded
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """ "auto": the first CUDA device, else Apple's GPU, else the CPU; a device that is not there is an error."""
+def pick_devices(device: str | torch.device = "auto") -> tuple[torch.device, ...]:
+    """ "auto": every CUDA device, else Apple's GPU, else the CPU; several are named with commas. One that is not there is an
+    error."""
     if str(device) != "auto":
-        try:
-            chosen = torch.device(device)
-            torch.empty(1, device=chosen)
-        except (RuntimeError, AssertionError) as error:
-            raise BlockscopeError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from None
-        return chosen
+        return tuple(_there(name) for name in (device.split(",") if isinstance(device, str) else [device]))
     if torch.cuda.is_available():
-        return torch.device("cuda", 0)
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return tuple(torch.device("cuda", i) for i in range(torch.cuda.device_count()))
+    return (torch.device("mps" if torch.backends.mps.is_available() else "cpu"),)
+
+
+def _there(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(1, device=device.strip() if isinstance(device, str) else device).device
+    except (RuntimeError, AssertionError) as error:
+        raise BlockscopeError(f"device {str(device)[:40]!r} cannot be used here: {str(error).splitlines()[0]}") from None
 
 
 def pick_dtype(dtype: str | torch.dtype | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
@@ -55,19 +60,21 @@ def load(
 
     `progress`: called with (file, bytes done, bytes in all) while a model of the hub is downloaded; an error that it raises
     ends the download and is raised here.
+    `device`: "auto", one such as "cuda:1" or "cpu", or several, "cuda:0,cuda:1": every block then lives on one of them, by
+    size, and the residual stream goes from one to the next. "auto" takes more than the first where that one is too small.
     `memory`: bytes of weights that stay in memory, such as "4GB"; a larger model streams through. None: half of what is free.
     """
-    device = pick_device(device)
+    devices, spread = pick_devices(device), str(device) != "auto"
     if str(source) in PRESETS:
-        config, dtype = PRESETS[str(source)], pick_dtype(dtype, device, torch.bfloat16)
-        return _random(str(source), config, device, dtype, seed, bound(memory, config, device, dtype))
+        config, dtype = PRESETS[str(source)], pick_dtype(dtype, devices[0], torch.bfloat16)
+        return _random(str(source), config, dtype, seed, *settle(memory, config, devices, dtype, spread))
     require(source)
     checkpoint = open_checkpoint(os.path.expanduser(source), progress)
     tensors = checkpoint.tensors
-    dtype = pick_dtype(dtype, device, tensors.dtype("embed.weight"))
-    limit = bound(memory, checkpoint.config, device, dtype)
+    dtype = pick_dtype(dtype, devices[0], tensors.dtype("embed.weight"))
+    homes, limit = settle(memory, checkpoint.config, devices, dtype, spread)
     return LM(
-        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), device, dtype, bound=limit),
+        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), devices[0], dtype, bound=limit, homes=homes),
         name=checkpoint.name, source=str(source), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
     )  # fmt: skip
 
@@ -83,9 +90,10 @@ def require(source: str | Path) -> None:
 
 
 def _random(
-    name: str, config: Decoder.Config, device: torch.device, dtype: torch.dtype, seed: int, limit: Bound | None
+    name: str, config: Decoder.Config, dtype: torch.dtype, seed: int, homes: Homes, limit: Bound | None
 ) -> LM:  # fmt: skip
     residual_scale = (2 * config.n_layers) ** -0.5
-    store = WeightStore(lambda parameter, shape: seeded(parameter, shape, seed, residual_scale), device, dtype, bound=limit)
+    source = partial(seeded, seed=seed, residual_scale=residual_scale)
+    store = WeightStore(source, homes.devices[0], dtype, bound=limit, homes=homes)
     report = [f"random weights, seed {seed}: nothing here was trained", "tokens are bytes: a preset has no tokenizer"]
     return LM(config, store, name=name, source=name, tokenizer=Tokenizer.from_json(byte_tokenizer_json()), report=report)

@@ -2,14 +2,16 @@
 
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from model.counting import count_config
-from model.errors import BlockscopeError
+from model.errors import BlockscopeError, TooLarge
 from model.lm import Decoder
+from model.placement import Homes, placement
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 SHARE = 0.5  # of what is free, where nobody said how much
@@ -41,6 +43,36 @@ def bound(memory: int | str | None, config: Decoder.Config, device: torch.device
     if found.weight_bytes(dtype.itemsize) <= limit:
         return None
     return Bound(limit, dtype.itemsize * max(block.parameters for block in found.by_block))
+
+
+def settle(
+    memory: int | str | None, config: Decoder.Config, devices: Sequence[torch.device], dtype: torch.dtype, spread: bool
+) -> tuple[Homes, Bound | None]:
+    """Where each stage lives, and what bounds the weights that stay.
+
+    `spread`: over all devices, which must hold the model; else it stays on the first where it fits or where no others help, and
+    there it streams through what does not fit.
+    """
+    limit = bound(memory, config, devices[0], dtype)
+    if len(devices) == 1 or (not spread and (limit is None or memory is not None)):
+        return Homes((devices[0],)), limit
+    if memory is not None:
+        raise BlockscopeError("memory bounds a model that streams through one device; name one device, or leave memory out")
+    rooms = [int(free(device) * SHARE) for device in devices]
+    try:
+        return Homes(tuple(devices), tuple(placement(stage_bytes(config, dtype), rooms)), config.tied), None
+    except TooLarge as error:
+        if not spread:
+            return Homes((devices[0],)), limit
+        raise TooLarge(f"{error}: name a single device, through which any model streams") from None
+
+
+def stage_bytes(config: Decoder.Config, dtype: torch.dtype) -> list[int]:
+    """Of the weights of each stage: the embedding, every block, final norm with logits."""
+    found = count_config(config)
+    blocks = [block.parameters for block in found.by_block]
+    start = found.by_part["embedding"] + found.by_part.get("positions", 0)
+    return [dtype.itemsize * n for n in (start, *blocks, found.parameters - start - sum(blocks))]
 
 
 def free(device: torch.device) -> int:

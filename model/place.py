@@ -1,6 +1,6 @@
 """Where a pass stands in its text: the absolute positions of its tokens, and the keys and values of what came before."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,10 @@ class Place:
         if documents is not None and documents.shape != (place.length,):
             raise BlockscopeError(f"documents must hold one id for each of {place.length} tokens, got {list(documents.shape)}")
         return place
+
+    def to(self, device: torch.device) -> "Place":
+        documents = None if self.documents is None else self.documents.to(device)
+        return replace(self, positions=self.positions.to(device), documents=documents)
 
     @property
     def length(self) -> int:

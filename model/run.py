@@ -54,6 +54,7 @@ class LM(Text):
 
     @property
     def device(self) -> torch.device:
+        """Where tokens go in; of several devices the first."""
         return self.store.device
 
     @property
@@ -89,7 +90,7 @@ class LM(Text):
     def block(self, layer: int) -> nn.Module:
         """One block with its weights in place; it also runs alone, on any hidden states [batch, pos, d_model]."""
         block = self.store.ready(self.net.blocks[layer], f"blocks.{layer}")
-        self.store.lane.meet(block.parameters())
+        self.store.meet(block.parameters())
         return block
 
     def step(self, stage: int, x: Tensor, place: Place, block: nn.Module | None = None) -> Tensor:
@@ -250,7 +251,7 @@ class LM(Text):
         key = self._key(self.checked(tokens)[:1])
         if (found := self.remembered.views.get((key, layer))) is None:
             x = self.residual(tokens, layer)
-            found = check(self.block(layer), x, Place.of(x))
+            found = check(self.block(layer), *self.stages.bring(layer, x, Place.of(x)))
             self.remembered.views.put((key, layer), found, IDENTITIES_SIZE)
         return found
 

@@ -69,18 +69,24 @@ class Stages:
     def run(self, stage: int, x: Tensor, place: Place, block: nn.Module | None = None) -> Tensor:
         """One stage: -1 takes tokens [batch, pos], the others the residual stream entering them [batch, pos, d_model]."""
         with torch.no_grad():
+            x, place = self.bring(stage, x, place)
             if stage == BEGIN:
                 return self._start(x, place)
             if stage == self.last:
                 return self._finish(x)
             if block is None:
                 block = self.filled(stage)
-                self.store.lane.meet(block.parameters())
+                self.store.meet(block.parameters())
             try:
                 return self._unhurried(block, x)(x, place)
             finally:
                 if several_tiles(block.config.attn.n_heads, x.shape[0], place.length):
                     release()
+
+    def bring(self, stage: int, x: Tensor, place: Place) -> tuple[Tensor, Place]:
+        """What enters a stage, on the device of its weights."""
+        device = self.store.homes.of_stage(stage)
+        return x.to(device), place.to(device)
 
     def _unhurried(self, block: nn.Module, x: Tensor) -> nn.Module:
         """The block itself; for a long text one whose MLP, which sees each token alone, takes a stretch of them at a time."""
@@ -104,8 +110,10 @@ class Stages:
             rows = table[ids.cpu()]
             drop(table)
             net.embed = copy.copy(self.net.embed)
-            net.embed._parameters = {"weight": nn.Parameter(self.store.lane.send(rows, self.store.dtype), requires_grad=False)}
-        self.store.lane.meet([*net.positions.parameters(), *net.embed.parameters()])
+            net.embed._parameters = {
+                "weight": nn.Parameter(self.store.lane_of(TABLE).send(rows, self.store.dtype), requires_grad=False)
+            }
+        self.store.meet([*net.positions.parameters(), *net.embed.parameters()])
         return net.start(tokens, place)
 
     def _finish(self, x: Tensor) -> Tensor:
@@ -120,7 +128,7 @@ class Stages:
             shape = (self.config.d_vocab,)
             bias = self.store.get("unembed.bias", shape) if self.config.unembed_bias else None
             net.unembed = FromFile(table, bias, self.store)
-        self.store.lane.meet([*net.ln_final.parameters(), *net.unembed.parameters()])
+        self.store.meet([*net.ln_final.parameters(), *net.unembed.parameters()])
         rows = max(1, STRETCH_BYTES // (4 * self.config.d_vocab * x.shape[0]))
         return in_stretches(net.finish, x, rows, taps_of(net).values())
 
@@ -141,15 +149,15 @@ class FromFile(nn.Module):
 
     def __init__(self, table: Tensor, bias: nn.Parameter | None, store: WeightStore):
         super().__init__()
-        self.table, self.bias, self.store = table, bias, store
+        self.table, self.bias, self.store, self.lane = table, bias, store, store.lane_of("unembed.weight")
 
     def forward(self, x: Tensor) -> Tensor:
         rows = max(1, 4 * CHUNK // (self.table.shape[1] * self.table.itemsize))
         out = x.new_empty(*x.shape[:-1], len(self.table))
         for i in range(0, len(self.table), rows):
             breathe()
-            weight = self.store.lane.send(self.table[i : i + rows], self.store.dtype)
-            self.store.lane.meet([weight])
+            weight = self.lane.send(self.table[i : i + rows], self.store.dtype)
+            self.lane.meet([weight])
             out[..., i : i + rows] = F.linear(x, weight)
             drop(self.table[i : i + rows])
         return out if self.bias is None else out + self.bias

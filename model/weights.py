@@ -11,7 +11,7 @@ import math
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 
 import torch
@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from model.buffers import Buffers
 from model.halting import check
-from model.lane import lane
+from model.lane import Lane, lane
 from model.memory import Bound
 from model.pages import drop, fetch, mapped
+from model.placement import Homes
 from model.taps import Tap
 
 NO_ALIAS: Mapping[str, str] = MappingProxyType({})
@@ -52,7 +53,7 @@ def seeded(name: str, shape: tuple[int, ...], seed: int = 0, residual_scale: flo
 
 
 class WeightStore:
-    """Tensors by parameter name, made by `source` on first use, placed on one device in one dtype, and kept.
+    """Tensors by parameter name, made by `source` on first use, placed on their device in one dtype, and kept.
 
     With a `bound` those that were used last are kept, as many as it allows; what went is read again when it is needed. A module
     that is in use keeps its weights for as long as somebody holds it.
@@ -60,11 +61,12 @@ class WeightStore:
 
     def __init__(
         self, source: Source, device: torch.device, dtype: torch.dtype, parent: "WeightStore | None" = None,
-        invented: frozenset[str] = frozenset(), bound: Bound | None = None,
+        invented: frozenset[str] = frozenset(), bound: Bound | None = None, homes: Homes | None = None,
     ):  # fmt: skip
         self.source, self.device, self.dtype, self.parent, self.invented = source, device, dtype, parent, invented
         self.bound = bound
-        self.lane = parent.lane if parent else lane(device, Buffers(bound.block if bound else 0))
+        self.homes = parent.homes if parent else homes or Homes((device,))
+        self.lanes = parent.lanes if parent else {d: lane(d, Buffers(bound.block if bound else 0)) for d in self.homes.devices}
         self.nbytes = 0  # of the weights kept
         self._kept: OrderedDict[tuple[str, tuple[int, ...]], nn.Parameter] = OrderedDict()
         self._lock = threading.RLock()
@@ -77,7 +79,7 @@ class WeightStore:
             if (name, shape) not in self._kept:
                 dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
                 self._make_room(dtype.itemsize * math.prod(shape))
-                value = self.lane.send(self.source(name, shape) if value is None else value, dtype)
+                value = self.lane_of(name).send(self.source(name, shape) if value is None else value, dtype)
                 self._kept[name, shape] = parameter = nn.Parameter(value, requires_grad=False)
                 self.nbytes += value.nbytes
                 if self.bound is not None and mapped(value):  # used where it lies: its pages go when nobody has it any more
@@ -93,9 +95,19 @@ class WeightStore:
         if self.holds(name, shape):
             return self.get(name, shape)
         value = self.source(name, shape)
-        if self.lane.device.type == "cpu" and mapped(value):
+        if self.lane_of(name).device.type == "cpu" and mapped(value):
             return fetch(value)
         return self.get(name, shape, value)
+
+    def lane_of(self, name: str) -> Lane:
+        """The way to the device of this parameter."""
+        return self.lanes[self.homes.of_parameter(name)]
+
+    def meet(self, weights: Iterable[Tensor]) -> None:
+        """What is computed from here on may use these weights."""
+        weights = list(weights)
+        for device, way in self.lanes.items():
+            way.meet([weight for weight in weights if weight.device == device])
 
     def holds(self, name: str, shape: tuple[int, ...]) -> bool:
         """Whether `get` answers without reading."""

@@ -15,9 +15,13 @@ from safetensors.torch import load_file
 from model import load
 from model.checkpoints.saving import save_folder
 from model.errors import BlockscopeError, TooLarge
+from model.memory import settle, stage_bytes
 from model.norms import RMSNorm
 from model.parallel import check, main
-from model.placement import placement
+from model.place import Place
+from model.placement import Homes, placement
+from model.run import LM
+from model.weights import WeightStore, seeded
 
 ROOT = Path(__file__).parents[1]
 
@@ -60,6 +64,71 @@ def test_placement_is_the_best_there_is():
         assert share == pytest.approx(min(fullest))
 
 
+CPU, META = torch.device("cpu"), torch.device("meta")  # "meta" refuses to be mixed with another device, as a GPU does
+
+
+def test_a_stage_is_where_its_weights_are():
+    config, homes = tiny_config("head", layers=2), Homes((CPU, META), (0, 0, 1, 1))
+    lm = LM(config, WeightStore(seeded, CPU, torch.float32, homes=homes), name="two", source="two", tokenizer=None)
+    logits = lm.forward(torch.tensor([[1, 2, 3, 4, 5]]))
+    assert logits.device == META and logits.shape == (1, 5, config.d_vocab)
+    for name, p in lm.net.named_parameters():
+        first = name.startswith(("embed", "blocks.0"))
+        assert lm.store.get(name, tuple(p.shape)).device == (CPU if first else META), name
+    x = torch.randn(1, 5, config.d_model)
+    assert lm.block(1)(*lm.stages.bring(1, x, Place.of(x))).device == META
+    assert lm.capture([1, 2, 3], ["blocks.1.hook_resid_pre"])["blocks.1.hook_resid_pre"].device == META
+
+
+def test_tied_logits_are_made_where_the_embedding_is():
+    config, homes = tiny_config(layers=2, tied=True), Homes((CPU, META), (0, 0, 1, 1), tied=True)
+    lm = LM(config, WeightStore(seeded, CPU, torch.float32, homes=homes), name="two", source="two", tokenizer=None)
+    assert homes.of_stage(2) == homes.of_parameter("ln_final.weight") == homes.of_parameter("embed.weight") == CPU
+    with pytest.raises(NotImplementedError, match="out of meta"):  # the stream is brought back, which only this device refuses
+        lm.forward([1, 2, 3])
+
+
+def test_two_devices_are_one_model(tmp_path, tokens):
+    """Placed by `load`: both halves on the CPU here, which it treats as two."""
+    path = saved(tmp_path, tiny_config())
+    whole, placed = (load(path, device=device, dtype="fp32") for device in ("cpu", "cpu,cpu"))
+    assert placed.store.homes.stages == (0, 0, 0, 1, 1) and str(placed.store.homes) == "cpu + cpu"
+    taps, expected = placed.capture(tokens), whole.capture(tokens)
+    assert taps.keys() == expected.keys() and all(torch.equal(taps[name], expected[name]) for name in taps)
+    assert placed.identities(tokens, 1) == whole.identities(tokens, 1)
+    assert placed.variant(qk_norm="head").store.homes is placed.store.homes
+
+
+def test_devices_that_are_not_there_or_too_small(monkeypatch, tmp_path):
+    tmp_path = saved(tmp_path, tiny_config())
+    for device, word in (("cpu,banana", "banana"), ("cuda:9", "cuda:9"), ("cpu,", "''"), ("cpu,cuda:9", "cuda:9")):
+        with pytest.raises(BlockscopeError, match=f"device '?{word}"):
+            load(tmp_path, device=device)
+    with pytest.raises(BlockscopeError, match="memory bounds a model that streams through one device"):
+        load(tmp_path, device="cpu,cpu", memory="1GB")
+    monkeypatch.setattr("model.memory.free", lambda device: 40_000)
+    with pytest.raises(TooLarge, match="do not fit in order on devices with 20,000, 20,000 bytes: name a single device"):
+        load(tmp_path, device="cpu,cpu")
+    config = tiny_config()
+    assert settle(None, config, [CPU, META], torch.float32, spread=False)[1] is not None, "streams where they do not hold it"
+    monkeypatch.setattr("model.memory.free", lambda device: 2 * config_bytes(config) - 2)
+    homes, limit = settle(None, config, [CPU, META], torch.float32, spread=False)
+    assert limit is None and set(homes.stages) == {0, 1}, "more than the first, where that one cannot hold it"
+    monkeypatch.setattr("model.memory.free", lambda device: 4 * config_bytes(config))
+    assert settle(None, config, [CPU, META], torch.float32, spread=False)[0].stages == ()
+
+
+def saved(folder: Path, config) -> Path:
+    """A folder of this model with distinct weights."""
+    shapes = {name: tuple(p.shape) for name, p in make_lm(config).net.named_parameters()}
+    save_folder(folder / "m", config, {name: distinct(name, shape) for name, shape in shapes.items()})
+    return folder / "m"
+
+
+def config_bytes(config) -> int:
+    return sum(stage_bytes(config, torch.float32))
+
+
 # ---- tensor parallelism ----------------------------------------------------------------------------------------------------
 
 
@@ -72,8 +141,7 @@ def split_run(tmp_path_factory):
     norm = RMSNorm.Config(d=10, eps=1e-5)  # as the stream's, or no config.json could say it
     attn = replace(block.attn, n_heads=8, n_kv_heads=4, q_norm=norm, k_norm=norm)
     config = replace(config, blocks=(replace(block, attn=attn),) * 2)
-    shapes = {name: tuple(p.shape) for name, p in make_lm(config).net.named_parameters()}
-    save_folder(path / "m", config, {name: distinct(name, shape) for name, shape in shapes.items()})
+    saved(path, config)
     command = [
         sys.executable,
         "-m",

@@ -64,7 +64,7 @@ def about(lm: LM, name: str, built: LM) -> dict:
     return {
         "name": name,
         "size": f"{size} · {built.report[0].partition(':')[0]}" if built.random else size,
-        "device": f"{lm.device} · {short(str(lm.dtype).removeprefix('torch.'))}",
+        "device": f"{lm.store.homes} · {short(str(lm.dtype).removeprefix('torch.'))}",
         "layers": lm.config.n_layers,
         "heads": attention.n_heads,
         "kv_heads": attention.n_kv_heads,

@@ -62,6 +62,6 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
         "starts": words.starts(done),
         "identities": words.identities(done, state, theme),
         "diagrams": words.diagrams(done, state) if state.diagrams else [],
-        "device": f"{a.device} · {short(str(a.dtype).removeprefix('torch.'))}",
+        "device": f"{a.store.homes} · {short(str(a.dtype).removeprefix('torch.'))}",
     }
     return plain(told)
