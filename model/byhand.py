@@ -39,6 +39,14 @@ def checked(values: Vector, name: str = "x", size: int | None = None) -> tuple[f
     return tuple(float(value) for value in values)
 
 
+def _rms_of(x: Vector) -> str:
+    """ "1", or what an ε that is not small beside the mean square makes of it; vectors of equal numbers have 0."""
+    found = math.sqrt(mean([v * v for v in x]))
+    if abs(found - 1) < 5e-4:
+        return "1"
+    return f"{found:.3g}: ε is not small beside the mean square" if found else "0: there is no length to divide by"
+
+
 def mean(x: Vector) -> float:
     return math.fsum(x) / len(x)
 
@@ -69,7 +77,7 @@ def rmsnorm(x: Vector, gain: Vector | None = None, eps: float = 1e-5) -> list[St
         Step("x²", "x · x", squares),
         Step("mean(x²)", "Σ x² / d", (mean(squares),)),
         Step("rms", "√(mean(x²) + ε)", (scale,)),
-        Step("x / rms", "its RMS is 1", normalized),
+        Step("x / rms", f"its RMS is {_rms_of(normalized)}", normalized),
         Step("y", "(x / rms) ⊙ g", tuple(a * b for a, b in zip(normalized, g, strict=True))),
     ]
 
@@ -89,7 +97,7 @@ def layernorm(x: Vector, gain: Vector | None = None, bias: Vector | None = None,
         Step("x − mean", "mean 0", centred),
         Step("var(x)", "Σ (x − mean)² / d", (variance,)),
         Step("σ", "√(var(x) + ε)", (scale,)),
-        Step("(x − mean) / σ", "mean 0, RMS 1", normalized),
+        Step("(x − mean) / σ", f"mean 0, RMS {_rms_of(normalized)}", normalized),
         Step("y", "… ⊙ g + b", tuple(n * a + c for n, a, c in zip(normalized, g, b, strict=True))),
     ]
 
@@ -147,7 +155,7 @@ def two_scores(
     scales = checked(scales, "scales")
     root = math.sqrt(2)
     plain = (dot(q, k1) / root, dot(q, k2) / root)
-    n1, n2 = (rmsnorm(k, eps=eps)[-1].values for k in (k1, k2))
+    unit, n1, n2 = (rmsnorm(v, eps=eps)[-1].values for v in (q, k1, k2))
 
     def normed(c: float) -> tuple[float, float]:
         grown = [c * v for v in q]
@@ -162,7 +170,7 @@ def two_scores(
         Step("q · k₁, q · k₂", "", (dot(q, k1), dot(q, k2))),
         Step("s", "q · k / √2: two coordinates a head", plain),
         Step("softmax(s)", "e^{s} / Σ e^{s}", softmax(plain)),
-        Step("RMSNorm(q)", "of unit gain: its length is √2 whatever q's is", rmsnorm(q, eps=eps)[-1].values),
+        Step("RMSNorm(q)", "of unit gain: its length is √2 however long q is" if any(q) else "q has no length", unit),
         Step("s with QK-norm", "RMSNorm(q) · RMSNorm(k) / √2, never beyond √2", normed(1.0)),
         Step(
             "q grows", "c · q", columns=(

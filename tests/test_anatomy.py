@@ -200,19 +200,20 @@ def test_the_numbers_and_their_formulas():
     told = {n.name: n for n in budget.numbers(PRESETS["llama-3.1-8b"], 8192)}
     assert told["parameters"].text == "8,030,261,248" and "embedding 525,336,576" in told["parameters"].formula
     assert (
-        told["cache of one more token"].value == 131_072
-        and "2 · n_kv_heads 8 · d_head 128" in told["cache of one more token"].formula
+        told["cache of one more token, 16 bits"].value == 131_072
+        and "2 · n_kv_heads 8 · d_head 128" in told["cache of one more token, 16 bits"].formula
     )
-    assert told["users whose caches fill 80 GB"].value == int(80e9 // (8192 * 131_072)) == 74
-    assert told["users beside the weights in 80 GB"].value == int((80e9 - 16_060_522_496) // (8192 * 131_072))
+    assert told["users whose caches fill 80 GB, 16 bits"].value == int(80e9 // (8192 * 131_072)) == 74
+    assert told["users beside the weights in 80 GB, 16 bits"].value == int((80e9 - 16_060_522_496) // (8192 * 131_072))
     large = {n.name: n for n in budget.numbers(PRESETS["deepseek-v3"], 8192)}
     assert (
-        large["users beside the weights in 80 GB"].value == 0
-        and "17 cards" in large["users beside the weights in 80 GB"].formula
+        large["users beside the weights in 80 GB, 16 bits"].value == 0
+        and "17 cards" in large["users beside the weights in 80 GB, 16 bits"].formula
     )
     assert (
-        "576" in large["cache of 8,192 tokens"].formula
-        and "(window)" in {n.name: n for n in budget.numbers(PRESETS["gemma3-4b"], 8192)}["cache of 8,192 tokens"].formula
+        "576" in large["cache of 8,192 tokens, 16 bits"].formula
+        and "(window)"
+        in {n.name: n for n in budget.numbers(PRESETS["gemma3-4b"], 8192)}["cache of 8,192 tokens, 16 bits"].formula
     )
 
 
@@ -343,7 +344,7 @@ def test_a_pasted_config_is_read_as_the_file_would_be():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "empty"), ("   ", "empty"), ("{", "not valid JSON"), ("[]", "expected an object"), ("null", "expected an object"),
+        ("", "nothing was pasted"), ("   ", "nothing was pasted"), ("{", "not valid JSON"), ("[]", "expected an object"), ("null", "expected an object"),
         ('{"a": 1, "a": 2}', "twice"), ('{"model_type": NaN}', "NaN"), ("{}", "model_type is missing"),
         ('{"model_type": "bert"}', "types that can be opened"), ('{"model_type": ["llama"]}', "types that can be opened"),
         ("[" * 60_000, "JSON"), ('{"a":' * 10_000, "JSON"), ("9" * 10_000, "number"), ("x" * (LARGEST + 1), "bytes"),

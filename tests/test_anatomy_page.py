@@ -1,7 +1,7 @@
 """The Anatomy page without a browser: its state, its handlers as functions, its route and its named endpoints."""
 
 import json
-import math
+import re
 
 import browser as b
 import hostile
@@ -76,7 +76,7 @@ def test_nothing_that_is_sent_raises(anatomy, raw):
 
 
 def test_typed_vectors():
-    assert numbers("[2, -1, 3, 0]") == [2, -1, 3, 0] and numbers("1 2.5") == [1, 2.5] and math.isnan(numbers("1, x")[1])
+    assert numbers("[2, -1, 3, 0]") == [2, -1, 3, 0] and numbers("1 2.5") == [1, 2.5] and numbers("1, x") == [1, "x"]
     assert rows("2, 0; 1, -1") == rows("[[2, 0], [1, -1]]") == [[2, 0], [1, -1]] and numbers("−3") == [-3]
 
 
@@ -225,3 +225,66 @@ def test_the_named_endpoints_do_what_the_page_does():
         assert [round(v, 3) for v in hand["rmsnorm"]["steps"][-1]["values"]] == [0.365, 0.730, 1.095, 1.461]
         with pytest.raises(AppError, match="not valid JSON"):
             client.predict(config="{", api_name="/anatomy")
+
+
+# ---- what stands beside a number ------------------------------------------------------------------------------------
+
+
+def test_why_another_count_of_parameters_differs_is_said_where_the_total_stands(anatomy):
+    answer = look(anatomy, model="deepseek-v3")
+    said = "14,848 of the parameters are routing biases, buffers in transformers, which counts 671,026,404,352"
+    assert answer["model"]["note"] == answer["sections"]["totals"]["note"] == said
+    assert look(anatomy)["model"]["note"] == "" == look(anatomy, model="mixtral-8x7b")["model"]["note"]
+
+
+def test_a_cache_is_told_with_its_number_format(anatomy):
+    for bits in ("8", "16", "32"):
+        sections = look(anatomy, bits=bits)["sections"]
+        named = [row["name"] for row in sections["totals"]["rows"] if "cache" in row["name"] and "read too" not in row["name"]]
+        assert len(named) == 3 and all(name.endswith(f", {bits} bits") for name in named)
+        assert sections["caches"]["bits"] == sections["ladder"]["bits"] == bits
+    lines = [line["name"] for line in look(anatomy)["sections"]["side"]["lines"] if "cache" in line["name"]]
+    assert lines and all(name.endswith(", 16 bits") for name in lines)
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama-3.1-8b", "deepseek-v3", "gemma3-4b"])
+def test_no_number_is_its_own_reason(anatomy, model):
+    sections = look(anatomy, model=model, batch=1, length=1)["sections"]
+    table, shapes = sections["table"], sections["shapes"]["rows"]
+    said = [part["formula"] for part in table["parts"]] + [row["sum"] for part in table["parts"] for row in part["rows"]]
+    said += [row["formula"] for part in table["parts"] for row in part["rows"]] + [row["formula"] for row in shapes]
+    for formula in said:
+        terms = formula.split(" = ")
+        assert len(set(terms)) == len(terms), formula
+
+
+def test_one_of_a_thing_is_said_in_the_singular(anatomy):
+    config = {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 64, "hidden_size": 64}
+    told = look(anatomy, config=json.dumps(values("llama") | config), context=1, together=1, compare="pasted config")
+    found = json.dumps([told["sections"], told["model"]])
+    wrong = re.findall(
+        r"(?<![\d,.:])1 (?:layers|heads|tokens|keys|caches|cards|entries|neurons|KV heads|key/value heads)\b", found
+    )
+    assert wrong == []
+    assert told["sections"]["shapes"]["where"] == "layer 0" and "layers 0" not in found.replace("layers 0–", "")
+
+
+def test_head_sizes_that_differ_are_said_beside_the_cache_designs(anatomy):
+    assert look(anatomy)["sections"]["caches"]["heads"] == "32 query heads of 128, 32 layers"
+    told = look(anatomy, model="deepseek-v3")["sections"]["caches"]["heads"]
+    assert told == "128 query heads of 128 (as built q and k have 192: 64 more are rotated), 61 layers"
+
+
+def test_what_is_no_number_is_named_as_it_was_typed(anatomy):
+    hand = look(anatomy, x="2, four, 6", w_gate="1, b; 2, 3", q="nan, 1")["sections"]["hand"]
+    assert hand["rmsnorm"]["wrong"] == "x must hold finite numbers up to 1,000,000, got 'four'"
+    assert hand["swiglu"]["wrong"].endswith("got 'b'") and hand["softmax"]["wrong"].endswith("got 'nan'")
+
+
+def test_every_fault_of_a_link_is_said(anatomy):
+    names = ",".join(name for name in PRESETS if name.startswith("tiny-"))
+    answer = look(anatomy, batch="x", widht="same", bits="7", compare=f"gone,{names}")
+    said = " ".join(answer["notes"])
+    for fault in ("batch must be", "'widht'", "bits must be one of", "no model 'gone'", "at most 6 models stand side by side"):
+        assert fault in said, fault
+    assert look(anatomy, prompt="x", b_change="y", at_layer=3)["notes"] == [], "names of the other pages are known"

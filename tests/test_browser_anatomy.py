@@ -256,3 +256,18 @@ def test_nothing_scrolls_sideways_in_any_theme(chrome, address, size, theme):
         page.wait_for_timeout(120)
         b.shot(page, f"anatomy_{section}_{size[0]}_{theme}")
     context.close()
+
+
+def test_an_empty_paste_and_a_link_of_several_faults_are_said_in_sentences(page, address):
+    visit(page, address)
+    page.locator("#paste").click()
+    page.locator('#paste-box button[type="submit"]').click()
+    expect(page.locator("#notice.wrong")).to_contain_text("Nothing is pasted yet: paste the text of a config.json here")
+    assert words(page, "#model-name") == "llama-3.1-8b"
+    visit(page, f"{address}?config=%7B&batch=x&nothing=1")
+    said = words(page, "#notice")
+    for fault in ("not valid JSON", "Batch must be a whole number", "'nothing'", "Showing llama-3.1-8b instead."):
+        assert fault in said, said
+    visit(page, f"{address}?model=deepseek-v3")
+    assert words(page, "#model-note") == words(page, "#totals > .caption")
+    assert "14,848 of the parameters are routing biases" in words(page, "#model-note")

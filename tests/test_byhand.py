@@ -107,3 +107,15 @@ def test_no_vector_overflows():
                 assert all(math.isfinite(v) for v in (*one.values, *(v for row in one.rows for v in row)))
     with pytest.raises(BlockscopeError, match="without any length"):
         byhand.rmsnorm([0, 0], eps=0)
+
+
+def test_what_is_said_of_a_normalised_vector_is_what_it_is():
+    def said(steps, name):
+        return next(step.formula for step in steps if step.name == name)
+
+    assert said(byhand.rmsnorm([2, 4, 6, 8]), "x / rms") == "its RMS is 1"
+    assert said(byhand.rmsnorm([0, 0]), "x / rms") == "its RMS is 0: there is no length to divide by"
+    assert said(byhand.rmsnorm([0.003, 0], eps=1e-5), "x / rms").startswith("its RMS is 0.557: ε is not small")
+    assert said(byhand.layernorm([3, 3]), "(x − mean) / σ") == "mean 0, RMS 0: there is no length to divide by"
+    assert "however long q is" in said(byhand.two_scores(), "RMSNorm(q)")
+    assert said(byhand.two_scores([0, 0]), "RMSNorm(q)") == "q has no length"

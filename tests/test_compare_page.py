@@ -224,6 +224,8 @@ def test_bounds_are_lines_where_something_bounds(compare):
     assert "dashed: A cannot pass max|g_q|·max|g_k|·√24 = 1.00 × 1.00 × 4.90 = 4.90 · nothing bounds B" in reach(
         quick="qk_norm", model="normed"
     )
+    far = reach(quick="own", b_change="softcap=50", tap="attn.hook_attn_scores", stage="masked")
+    assert "B cannot pass the soft-cap 50.0, " in far and "times the largest here: not drawn" in far
     assert "nothing bounds A, B" in reach(quick="eps", tap="attn.hook_logits")
     capped = reach(quick="own", b_change="softcap=5", tap="attn.hook_attn_scores", stage="masked")
     assert "B cannot pass the soft-cap 5.00 · nothing bounds A" in capped

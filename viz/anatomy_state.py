@@ -94,12 +94,13 @@ def parse(raw: object) -> tuple[AnatomyState, list[str]]:
     return AnatomyState(**taken), notes
 
 
-def numbers(text: str) -> list[float]:
-    """ "2, 4 6" -> [2, 4, 6]; what is no number stays NaN, which the calculators refuse by name."""
-    return [_real(word) for word in re.split(r"[,\s]+", text.strip("[]() \t")) if word]
+def numbers(text: str) -> list[float | str]:
+    """ "2, 4 6" -> [2, 4, 6]; what is no number stays the word that was typed, which the calculators refuse by name."""
+    words = [word for word in re.split(r"[,\s]+", text.strip("[]() \t")) if word]
+    return [word if math.isnan(value := _real(word)) else value for word in words]
 
 
-def rows(text: str) -> list[list[float]]:
+def rows(text: str) -> list[list[float | str]]:
     """ "2, 0; 1, -1" -> two rows."""
     return [numbers(row) for row in re.split(r"[;\n]|\]\s*,\s*\[", text) if row.strip()]
 

@@ -5,11 +5,16 @@ Every number comes with the formula that gave it, as words and figures; conventi
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+import torch
+
+from model.anatomy.writing import several
 from model.cost import amount
 from model.counting import BlockCount, Count, count_config
 from model.lm import Decoder
 from model.mla import MLA
+from model.moe import MoE
 
 CARD = 80e9  # bytes of memory that users share: one 80 GB accelerator
 
@@ -91,21 +96,27 @@ def numbers(config: Decoder.Config, context: int, batch: int = 32, itemsize: int
     cards = -(-weights // int(CARD))
     beside = f"({amount(CARD, 'B')} − {amount(weights, 'B')}) / {amount(cache, 'B')}, rounded down"
     if room <= 0:
-        beside = f"the weights alone, {amount(weights, 'B')}, need {cards} cards of {amount(CARD, 'B')}"
-    read = weights_read(config, batch)
+        beside = f"the weights alone, {amount(weights, 'B')}, need {several(cards, 'card')} of {amount(CARD, 'B')}"
+    read, bits = weights_read(config, batch), f"{8 * itemsize} bits"
     alone, together = (intensity(config, n, context, itemsize) for n in (1, batch))
     cached = intensity(config, batch, context, itemsize, cached=True)
     return [
         Number("parameters", found.parameters, f"{found.parameters:,}", summed_words(found)),
         Number("met by one token", found.active, f"{found.active:,}", met_words(config, found)),
-        Number(f"weights in {8 * itemsize} bits", weights, amount(weights, "B"), f"{found.parameters:,} × {itemsize} bytes"),
-        Number("cache of one more token", per_token, amount(per_token, "B"), f"{itemsize} bytes × {cached_words(config)}"),
-        Number(f"cache of {context:,} tokens", cache, amount(cache, "B"), f"{itemsize} bytes × {kept_words(found, context)}"),
+        Number(f"weights in {bits}", weights, amount(weights, "B"), f"{found.parameters:,} × {itemsize} bytes"),
         Number(
-            "users whose caches fill 80 GB", users(cache), f"{users(cache):,}",
+            f"cache of one more token, {bits}", per_token, amount(per_token, "B"),
+            f"{itemsize} bytes × {cached_words(config)}",
+        ),
+        Number(
+            f"cache of {several(context, 'token')}, {bits}", cache, amount(cache, "B"),
+            f"{itemsize} bytes × {kept_words(found, context)}",
+        ),
+        Number(
+            f"users whose caches fill 80 GB, {bits}", users(cache), f"{users(cache):,}",
             f"{amount(CARD, 'B')} / {amount(cache, 'B')}, rounded down; weights elsewhere",
         ),
-        Number("users beside the weights in 80 GB", users(cache, room), f"{users(cache, room):,}", beside),
+        Number(f"users beside the weights in 80 GB, {bits}", users(cache, room), f"{users(cache, room):,}", beside),
         Number(
             f"FLOPs of token {context:,}", part.total, amount(part.total, "FLOP"),
             f"2 × ({found.active:,} weights met + {mixed_words(found, context)})",
@@ -129,7 +140,7 @@ def numbers(config: Decoder.Config, context: int, batch: int = 32, itemsize: int
         ),
         Number(
             "with the caches read too", cached, f"{cached:.3g}",
-            f"the same FLOPs / (weights + {batch:,} caches of {amount(cache, 'B')})",
+            f"the same FLOPs / (weights + {several(batch, 'cache')} of {amount(cache, 'B')})",
         ),
     ]  # fmt: skip
 
@@ -167,13 +178,13 @@ def cached_words(config: Decoder.Config) -> str:
         said = f"2 · n_kv_heads {attn.n_kv_heads} · d_head {attn.d_head}"
         said = f"(kv_latent {attn.kv_latent} + d_rope {attn.rope.d})" if isinstance(attn, MLA.Config) else said
         layers[said] = layers.get(said, 0) + 1
-    return " + ".join(f"{n} layers × {said}" for said, n in layers.items())
+    return " + ".join(f"{several(n, 'layer')} × {said}" for said, n in layers.items())
 
 
 def kept_words(found: Count, context: int) -> str:
     """What a whole text keeps, in words: windows stop growing."""
     return " + ".join(
-        f"{n} layers × {block.cached:,} × {reach:,} tokens{'' if reach == context else ' (window)'}"
+        f"{several(n, 'layer')} × {block.cached:,} × {several(reach, 'token')}{'' if reach == context else ' (window)'}"
         for block, n in _runs(found)
         for reach in [block.mask.reach(context)]
     )
@@ -181,7 +192,29 @@ def kept_words(found: Count, context: int) -> str:
 
 def mixed_words(found: Count, context: int) -> str:
     """Products of the last token with the keys that it sees, in words."""
-    return " + ".join(f"{n} layers × {b.work_per_key:,} × {b.mask.reach(context):,} keys" for b, n in _runs(found))
+    seen = ((b, n, several(b.mask.reach(context), "key")) for b, n in _runs(found))
+    return " + ".join(f"{several(n, 'layer')} × {b.work_per_key:,} × {keys}" for b, n, keys in seen)
+
+
+def routing_biases(config: Decoder.Config) -> int:
+    """Entries of the biases that only choose experts: stored like weights, and buffers in transformers, not counted there."""
+    moes = [block.mlp for block in config.blocks if isinstance(block.mlp, MoE.Config)]
+    return sum(mlp.n_experts for mlp in moes if "correction" in _stored(mlp))
+
+
+@lru_cache(maxsize=64)
+def _stored(mlp: MoE.Config) -> frozenset[str]:
+    with torch.device("meta"):
+        return frozenset(name for name, _ in mlp.build().named_parameters())
+
+
+def uncounted(config: Decoder.Config) -> str:
+    """Why another count may differ; "" where nothing does."""
+    n = routing_biases(config)
+    if not n:
+        return ""
+    whole = count_config(config).parameters
+    return f"{n:,} of the parameters are routing biases, buffers in transformers, which counts {whole - n:,}"
 
 
 def contexts(longest: int = 1 << 20, shortest: int = 128) -> Sequence[int]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from model.anatomy.budget import users
+from model.anatomy.writing import several
 from model.attention import Attention
 from model.counting import count_config
 from model.lm import Decoder
@@ -33,12 +34,12 @@ def designs(config: Decoder.Config, context: int, itemsize: int = 2) -> list[Des
     few = heads // group
     latent, d_rope = 4 * d_head, max(2, d_head // 2 // 2 * 2)
     window, local, causal = Sliding(window=WINDOW), (Sliding(window=WINDOW),) * LOCAL + (Causal(),), (Causal(),)
-    saved = f"{group} query heads read one"
+    saved = "a query head reads each" if group == 1 else f"{group} query heads read one"
     small = f"a latent of {latent} and a rotary key of {d_rope}: 4 and 1/2 heads, as DeepSeek has"
     seen = f"at most {WINDOW:,} tokens"
     made = [
-        ("MHA", f"2 · {heads} heads · {d_head}", _with(config, heads, causal)),
-        (f"GQA, {few} KV heads", f"2 · {few} heads · {d_head}: {saved}", _with(config, few, causal)),
+        ("MHA", f"2 · {several(heads, 'head')} · {d_head}", _with(config, heads, causal)),
+        (f"GQA, {several(few, 'KV head')}", f"2 · {several(few, 'head')} · {d_head}: {saved}", _with(config, few, causal)),
         ("MQA", f"2 · 1 head · {d_head}", _with(config, 1, causal)),
         ("MLA", small, _latent(config, latent, d_rope)),
         (f"MHA, window {WINDOW:,}", seen, _with(config, heads, (window,))),

@@ -14,7 +14,7 @@ from model.anatomy.sublayers import (
     mask_name,
     routing_text,
 )
-from model.anatomy.writing import norm_name, number
+from model.anatomy.writing import norm_name, number, several
 from model.attention import Attention
 from model.block import WIRINGS, BlockConfig
 from model.cost import amount
@@ -80,7 +80,9 @@ def each(read: Callable[[BlockConfig], object]) -> Callable[[Decoder.Config, int
             value = read(kind.block)
             text = NONE if value is None or value == "" else f"{value:,}" if isinstance(value, int) else str(value)
             found[text] = found.get(text, 0) + len(kind.layers)
-        return next(iter(found)) if len(found) == 1 else ", ".join(f"{text} ({n} layers)" for text, n in found.items())
+        if len(found) == 1:
+            return next(iter(found))
+        return ", ".join(f"{text} ({several(n, 'layer')})" for text, n in found.items())
 
     return joined
 
@@ -198,7 +200,7 @@ FACTS: tuple[Fact, ...] = (
     Fact(
         "MLP",
         "shared expert",
-        each(_moe(lambda m: f"{m.shared.d_mlp:,} neurons" if m.shared else "none")),
+        each(_moe(lambda m: several(m.shared.d_mlp, "neuron") if m.shared else "none")),
         ("n_shared_experts",),
     ),
     Fact("MLP", "routing", each(_moe(lambda m: routing_text(m.routing).replace("_{e}", "")))),
@@ -210,7 +212,7 @@ FACTS: tuple[Fact, ...] = (
         "counts",
         "parameters",
         lambda c, t: f"{count_config(c).parameters:,}",
-        formula="every stored number; a tied matrix once",
+        formula="every stored number, routing biases among them; a tied matrix once",
     ),
     Fact(
         "counts",
@@ -221,15 +223,15 @@ FACTS: tuple[Fact, ...] = (
     Fact("counts", "attention's share of a block", _share, formula="attention / parameters of the last block"),
     Fact(
         "counts",
-        "cache of a token",
+        "cache of a token, 16 bits",
         lambda c, t: amount(count_config(c).kv_bytes_per_token(), "B"),
-        formula="16 bits, all layers",
+        formula="2 bytes a number, all layers",
     ),
     Fact(
         "counts",
-        "cache at the context chosen",
+        "cache at the context chosen, 16 bits",
         lambda c, t: amount(count_config(c).kv_cache_bytes(t), "B"),
-        formula="16 bits, windows capped",
+        formula="2 bytes a number, windows capped",
     ),
     Fact(
         "counts",

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from model.anatomy.kinds import layer_text
+from model.anatomy.writing import several
 from model.attention import Attention
 from model.block import BlockConfig
 from model.counting import part_of
@@ -137,7 +138,7 @@ def _row(part: str, name: str, shape, product: str, values: Mapping, times: int,
         equals = "" if numbers == f"{each:,}" else f" = {numbers}"
         formula = f"{product.replace(' ', ' · ').replace('+', ' + ')}{equals} = {each:,}"
     else:
-        formula = f"{numbers} = {each:,}" if len(shape) > 1 else f"{each:,} entries"
+        formula = f"{numbers} = {each:,}" if len(shape) > 1 else several(each, "entry", "entries")
     return Row(part, name, shape, product, formula, each, times, where)
 
 

@@ -1,6 +1,6 @@
 """The equations of attention and MLP, each from its own Config."""
 
-from model.anatomy.writing import Equation, first_sentence, norm_name, number
+from model.anatomy.writing import Equation, first_sentence, norm_name, number, several
 from model.attention import Attention, RotateThenNorm
 from model.masks import Causal, Chunked, Mask, Sliding
 from model.mla import MLA
@@ -82,7 +82,7 @@ def attention_equations(attn) -> list[Equation]:
 def _projections(c: Attention.Config) -> list[Equation]:
     biased = " + b" if c.qkv_bias else ""
     group = "" if c.n_kv_heads == c.n_heads else f", query head h reads key head ⌊h / {c.n_heads // c.n_kv_heads}⌋"
-    note = f"{c.n_heads} query and {c.n_kv_heads} key/value heads of {c.d_head}{group}"
+    note = f"{c.n_heads} query and {several(c.n_kv_heads, 'key/value head')} of {c.d_head}{group}"
     lines = [Equation("q, k, v", f"W_{{q}} x{biased},  W_{{k}} x{biased},  W_{{v}} x{biased}", "attention", note)]
     turn = (lambda s: f"rot({s})") if c.rope else (lambda s: s)
     norm = (lambda s: f"{norm_name(c.q_norm)}({s})") if c.q_norm else (lambda s: s)
@@ -99,7 +99,7 @@ def _projections(c: Attention.Config) -> list[Equation]:
 def _latent_projections(c: MLA.Config) -> list[Equation]:
     query = "W_{q} x" if c.q_latent is None else f"W_{{q}} {norm_name(c.q_norm)}(W_{{dq}} x)"
     note = "" if c.q_latent is None else f"; through a latent of {c.q_latent:,}"
-    heads = f"{c.n_heads} heads of {c.d_nope} plain + {c.rope.d} rotated coordinates{note}"
+    heads = f"{several(c.n_heads, 'head')} of {c.d_nope} plain + {c.rope.d} rotated coordinates{note}"
     kept = f"a latent of {c.kv_latent} and one rotary key of {c.rope.d} for all heads: all that is cached"
     each = f"per head {c.d_nope} for k and {c.d_value} for v"
     return [
@@ -164,7 +164,8 @@ def _dense(mlp: MLPConfig, about: str) -> Equation:
         right = f"W_{{down}} {act}(W_{{up}} x{bias}){bias}"
     else:
         right = first_sentence(mlp)
-    return Equation(f"{mlp_name(mlp)}(x)", right, about, f"{mlp.d_mlp:,} neurons, {mlp.d_mlp / mlp.d_model:.3g} of the width")
+    size = f"{several(mlp.d_mlp, 'neuron')}, {mlp.d_mlp / mlp.d_model:.3g} of the width"
+    return Equation(f"{mlp_name(mlp)}(x)", right, about, size)
 
 
 def _moe(c: MoE.Config) -> list[Equation]:
@@ -176,10 +177,10 @@ def _moe(c: MoE.Config) -> list[Equation]:
     biases = " + b" if c.expert_bias else ""
     gate, up = f"W_{{gate}} x{biases}", f"W_{{up}} x{biases}"
     inside = f"SiLU({gate}) ⊙ ({up})" if biases else f"SiLU({gate}) ⊙ {up}"
-    note, times = f"{c.d_mlp:,} neurons an expert", f"times {number(c.routing.scale)}" if c.routing.scale != 1 else ""
+    note, times = f"{several(c.d_mlp, 'neuron')} an expert", f"times {number(c.routing.scale)}" if c.routing.scale != 1 else ""
     if c.gate == "clamped-swiglu":
         inside, note = "g σ(1.702 g) ⊙ (u + 1)", f"{note}; g = min({gate}, 7), u = {up} cut to ±7"
-    count = f"{c.n_experts} experts, {c.routing.topk} a token{', one shared' if c.shared else ''}"
+    count = f"{several(c.n_experts, 'expert')}, {c.routing.topk} a token{', one shared' if c.shared else ''}"
     return [
         Equation(f"{mlp_name(c)}(x)", chosen, "mlp", count),
         Equation("r", f"W_{{r}} x{' + b' if c.router_bias else ''}", "router", "in fp32"),

@@ -25,6 +25,11 @@ class Equation:
         return f"{self.left} = {self.right}"
 
 
+def several(n: int, one: str, many: str = "") -> str:
+    """1, "layer" -> "1 layer"; 1024, "token" -> "1,024 tokens"."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 NORM_LINES: dict[type, tuple[str, str]] = {  # Config -> name in equations, right-hand side with its eps
     norms.RMSNorm.Config: ("RMSNorm", "x / √(mean(x²) + {eps}) ⊙ g"),
     norms.FullPrecisionRMSNorm.Config: ("RMSNorm", "x / √(mean(x²) + {eps}) ⊙ g, the gain in fp32"),
@@ -59,4 +64,5 @@ def norm_name(norm: NormConfig) -> str:
 
 def norm_equation(norm: NormConfig) -> Equation:
     name, line = norm_name(norm), NORM_LINES.get(type(norm), ("", first_sentence(norm)))[1]
-    return Equation(f"{name}(x)", line.replace("{eps}", number(norm.eps)), "norm", f"over {norm.d:,} entries")
+    over = f"over {several(norm.d, 'entry', 'entries')}"
+    return Equation(f"{name}(x)", line.replace("{eps}", number(norm.eps)), "norm", over)

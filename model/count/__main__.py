@@ -6,7 +6,9 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
+from model.anatomy.budget import uncounted
 from model.anatomy.described import Described, folder
+from model.anatomy.writing import several
 from model.cost import amount
 from model.count import count
 from model.count.tables import TABLES, Asked, as_values
@@ -21,8 +23,8 @@ def rows(found: Count, context: int, itemsize: int) -> dict[str, str]:
         "met by one token": f"{found.active:,}",
         **{part: f"{found.by_part[part]:,}" for part in PARTS if part in found.by_part},
         f"weights in {8 * itemsize} bits": amount(found.weight_bytes(itemsize), "B"),
-        "cache of the next token": amount(found.kv_bytes_per_token(itemsize), "B"),
-        f"cache of {context:,} tokens": amount(found.kv_cache_bytes(context, itemsize), "B"),
+        f"cache of the next token, {8 * itemsize} bits": amount(found.kv_bytes_per_token(itemsize), "B"),
+        f"cache of {several(context, 'token')}, {8 * itemsize} bits": amount(found.kv_cache_bytes(context, itemsize), "B"),
         "FLOPs of the first token": amount(found.flops_per_token(), "FLOP"),
         f"FLOPs of token {context:,}": amount(found.flops_per_token(context), "FLOP"),
     }
@@ -98,7 +100,8 @@ def main(arguments: list[str] | None = None) -> int:
     if asked.json:
         print(json.dumps(said | {"tables": {name: as_values(name, tables) for name in wanted}} if wanted else said, indent=2))
         return 0
-    print(table(said), "", *(line for name, one in found.items() for line in blocks(name, one)), sep="\n")
+    notes = [f"{name}: {note}." for name in found if (note := uncounted(_described(name).config))]
+    print(table(said), *notes, "", *(line for name, one in found.items() for line in blocks(name, one)), sep="\n")
     for name in wanted:
         print("", name.upper(), aligned(TABLES[name](tables), left=True), sep="\n")
     return 0

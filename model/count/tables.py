@@ -8,6 +8,7 @@ from model.anatomy import budget, equations, facts, ladder, parameters, shapes
 from model.anatomy.described import Described
 from model.anatomy.designs import designs
 from model.anatomy.kinds import kinds
+from model.anatomy.writing import several
 from model.cost import amount
 from model.counting import count_config
 
@@ -88,7 +89,7 @@ def sums(asked: Asked) -> Rows:
 
 def caches(asked: Asked) -> Rows:
     """KV-cache designs with the heads of each model."""
-    rows = [["design", "a token", f"{asked.context:,} tokens", "users in 80 GB", "kept for a token and layer"]]
+    rows = [["design", "a token", several(asked.context, "token"), "users in 80 GB", "kept for a token and layer"]]
     for name, told in asked.models.items():
         rows += [[name, "", "", "", ""]] if len(asked.models) > 1 else []
         for d in designs(told.config, asked.context, asked.itemsize):

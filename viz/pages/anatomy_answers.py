@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 from model import byhand
 from model.anatomy import budget, equations, facts, kinds, ladder, parameters, shapes
-from model.anatomy.designs import designs
+from model.anatomy.designs import designs, head_size
 from model.cost import amount
 from model.counting import PARTS, Count, count_block, count_config
 from model.errors import BlockscopeError
@@ -28,7 +28,7 @@ def block(s: Sight) -> dict:
     nodes = {node.id: _node_shape([taps[tap] for tap in node.shown if tap in taps]) for node in block_nodes(chosen.block)}
     return {
         "model": [asdict(line) for line in equations.model_equations(s.config)],
-        "kinds": [{"name": kind.name, "where": kind.where, "layers": len(kind.layers)} for kind in found],
+        "kinds": [{"name": kind.name, "where": layers_of(kind.where), "layers": len(kind.layers)} for kind in found],
         "kind": found.index(chosen),
         "lines": [asdict(line) for line in equations.block_equations(chosen.block)],
         "drawing": block_drawings(chosen.block),
@@ -44,7 +44,8 @@ def _node_shape(found: list[shapes.Shape]) -> dict:
 
 def totals(s: Sight) -> dict:
     found = budget.numbers(s.config, s.state.context, s.state.together, s.state.itemsize)
-    return {"rows": [{"name": n.name, "text": n.text, "formula": n.formula} for n in found]}
+    rows = [{"name": n.name, "text": n.text, "formula": n.formula} for n in found]
+    return {"rows": rows, "note": budget.uncounted(s.config)}
 
 
 def table(s: Sight) -> dict:
@@ -55,7 +56,7 @@ def table(s: Sight) -> dict:
         inside = [row for row in found if row.part == part]
         parts.append({
             "part": part, "about": PARTS[part], "total": f"{total:,}", "share": total / whole.parameters,
-            "formula": f"{_sum(inside)} = {total:,}",
+            "formula": _sum(inside, total),
             "rows": [_parameter(row, whole.parameters) for row in inside],
         })  # fmt: skip
     by_block = []
@@ -68,18 +69,26 @@ def table(s: Sight) -> dict:
     return {"parts": parts, "blocks": by_block, "total": f"{whole.parameters:,}"}
 
 
-def _sum(found: list[parameters.Row], most: int = 8) -> str:
+def _sum(found: list[parameters.Row], total: int, most: int = 8) -> str:
+    """What a part adds up from; of one matrix alone the product behind it, since a number is not its own reason."""
+    if len(found) == 1 and found[0].times == 1:
+        return found[0].formula
     said = [f"{row.each:,}" if row.times == 1 else f"{row.times} × {row.each:,}" for row in found]
-    return " + ".join(said if len(said) <= most else [*said[:most], "…"])
+    return f"{' + '.join(said if len(said) <= most else [*said[:most], '…'])} = {total:,}"
 
 
 def _parameter(row: parameters.Row, whole: int) -> dict:
-    layers = f"{row.times} × " if row.times > 1 else ""
+    whole_sum = f"{row.times} × {row.each:,} = {row.total:,}" if row.times > 1 else row.formula
     return {
-        "name": row.name, "where": f"layers {row.where}" if row.where else "", "shape": " × ".join(f"{n:,}" for n in row.shape),
+        "name": row.name, "where": layers_of(row.where), "shape": " × ".join(f"{n:,}" for n in row.shape),
         "formula": row.formula, "each": f"{row.each:,}", "times": row.times, "total": f"{row.total:,}",
-        "sum": f"{layers}{row.each:,} = {row.total:,}", "share": row.total / whole,
+        "sum": whole_sum, "share": row.total / whole,
     }  # fmt: skip
+
+
+def layers_of(where: str) -> str:
+    """ "3" -> "layer 3"; "0–2, 5" -> "layers 0–2, 5"."""
+    return f"{'layer' if where.isdigit() else 'layers'} {where}" if where else ""
 
 
 def shape_table(s: Sight) -> dict:
@@ -87,17 +96,20 @@ def shape_table(s: Sight) -> dict:
     ends = shapes.model_shapes(s.config, batch, length)
     inside = shapes.block_shapes(s.kind.block, batch, length)
     return {
-        "where": s.kind.where,
+        "where": layers_of(s.kind.where),
         "rows": [_shape(shape, item) for shape in [*ends[:2], *inside, ends[2]]],
         "note": "squares are worked through in tiles and never held whole by a run without anyone looking at them",
     }
 
 
 def _shape(shape: shapes.Shape, item: int) -> dict:
+    sizes, product = [f"{n:,}" for n in shape.sizes], ""
+    if len(sizes) > 1:
+        product = f" = {' × '.join(sizes)}"
     return {
-        "tap": shape.tap, "dims": list(shape.dims), "sizes": [f"{n:,}" for n in shape.sizes], "meaning": shape.meaning,
+        "tap": shape.tap, "dims": list(shape.dims), "sizes": sizes, "meaning": shape.meaning,
         "elements": f"{shape.elements:,}", "bytes": amount(shape.elements * item, "B"), "square": shape.square,
-        "formula": f"{' · '.join(shape.dims)} = {' × '.join(f'{n:,}' for n in shape.sizes)} = {shape.elements:,}",
+        "formula": f"{' · '.join(shape.dims)}{product} = {shape.elements:,}",
         "weight": f"{shape.elements:,} × {item} bytes = {shape.elements * item:,}",
     }  # fmt: skip
 
@@ -124,11 +136,11 @@ def climbed(s: Sight) -> dict:
         words = _rung_words(config, found, s)
         said = {name: _changed(name, values[name], below[name], words[name]) for name in values}
         rungs.append({"id": rung.id, "below": rung.below, "model": rung.model, "change": rung.change, "why": rung.why, **said,
-                      "mlp": f"{config.blocks[-1].mlp.d_mlp:,} neurons"})  # fmt: skip
+                      "mlp": count(config.blocks[-1].mlp.d_mlp, "neuron")})  # fmt: skip
     z = ladder.COMMON
     size = f"{z.layers} layers, {z.d:,} wide, {z.heads} heads of {z.d_head}"
-    where = f"cache in {s.state.bits} bits and FLOPs at {s.state.context:,} tokens"
-    return {"rungs": rungs, "size": f"{size}; {where}", "width": s.state.width}
+    where = f"cache in {s.state.bits} bits and FLOPs at {count(s.state.context, 'token')}"
+    return {"rungs": rungs, "size": f"{size}; {where}", "width": s.state.width, "bits": s.state.bits}
 
 
 def _rung_words(config: Decoder.Config, found: Count, s: Sight) -> dict[str, str]:
@@ -191,8 +203,17 @@ def caches(s: Sight) -> dict:
              "exact": f"{item} bytes × {budget.kept_words(count_config(d.config), s.state.context)} = {d.cache:,}"}
             for d in found
         ],
-        "heads": f"{s.config.blocks[0].attn.n_heads} query heads, {count(s.config.n_layers, 'layer')}",
+        "heads": f"{_heads(s.config)}, {count(s.config.n_layers, 'layer')}",
+        "bits": s.state.bits,
     }  # fmt: skip
+
+
+def _heads(config: Decoder.Config) -> str:
+    """The geometry that all designs share; where q and k are longer than a value, that is said."""
+    attn, size = config.blocks[0].attn, head_size(config)
+    said = f"{count(attn.n_heads, 'query head')} of {size}"
+    more = f" (as built q and k have {attn.d_head}: {attn.d_head - size} more are rotated)"
+    return said + (more if attn.d_head != size else "")
 
 
 def by_hand(state: AnatomyState) -> dict:
@@ -244,4 +265,5 @@ def head(s: Sight) -> dict:
     layers = count(s.config.n_layers, "layer")
     size = f"{layers} · {s.config.d_model:,} wide · {counted(whole.parameters)} parameters"
     formula = f"layers and width as {s.told.origin} says; parameters: {budget.summed_words(whole)} = {whole.parameters:,}"
-    return {"name": s.told.name, "origin": s.told.origin, "size": size, "formula": formula, "notes": list(s.told.notes)}
+    told = {"name": s.told.name, "origin": s.told.origin, "size": size, "formula": formula}
+    return told | {"notes": list(s.told.notes), "note": budget.uncounted(s.config)}

@@ -11,6 +11,7 @@ from model.counting import count_config
 from viz.figures.budget import Curve, curves, shares
 from viz.nodes.card import Card, card
 from viz.pages.anatomy_sight import Sight
+from viz.theme import count
 
 REACH = 1 << 20  # the longest text of the charts
 MODEL = ("model", "config")
@@ -28,7 +29,7 @@ def charts(s: Sight) -> list[Card]:
     return [
         card(
             "cache", "KV cache against context",
-            f"bytes that one text keeps in {8 * item} bits, all layers; a window stops growing; dotted: {at:,} tokens",
+            f"bytes that one text keeps in {8 * item} bits, all layers; a window stops growing; dotted: {count(at, 'token')}",
             curves(lengths, cache, s.theme, x="tokens of context", y="", bytes_=True, at=at, height=330),
         ),
         card(
@@ -38,7 +39,7 @@ def charts(s: Sight) -> list[Card]:
         ),
         card(
             "intensity", "Work per byte when decoding",
-            f"FLOPs per byte of weights read in {8 * item} bits at {at:,} tokens; experts are read as chance picks them",
+            f"FLOPs per byte of weights read in {8 * item} bits at {count(at, 'token')}; experts are read as chance picks them",
             curves(
                 *_intensity(s), s.theme, x="texts decoded together", y="FLOPs per byte", bytes_=False, at=s.state.together,
                 height=330,

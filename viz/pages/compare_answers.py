@@ -15,7 +15,7 @@ from viz.pages.compare_pictures import late_card, strip_card, strip_rows
 from viz.pages.compare_sides import about
 from viz.pages.compare_tensor import tensor_cards
 from viz.store import Store
-from viz.theme import Theme
+from viz.theme import Theme, count
 
 AXES = {"head": "head", "kv_head": "KV head", "d_mlp": "neuron", "d_model": "dimension", "pos": "token"}
 MENUS = {"edits": [[name, kind.title, AXES[kind.axis]] for name, kind in EDITS.items()]}
@@ -43,7 +43,7 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
         "notes": [*done.notes, *notes],
         "sides": [about(letter, spec, lm, built) for letter, spec, lm, built in sides],
         "quick": words.quick_list(shelf, done.specs[0].model),
-        "tokens": {"pieces": done.pieces[0], "said": f"{len(done.pieces[0])} tokens · {done.seconds:.2f} s"},
+        "tokens": {"pieces": done.pieces[0], "said": f"{count(len(done.pieces[0]), 'token')} · {done.seconds:.2f} s"},
         "explore": explore(state),
         "rows": strip_rows(done, state),
         "taps": list(strip_rows(done, replace(state, rows="all"))),

@@ -13,6 +13,7 @@ from viz.pages import surgery
 from viz.pages.quick import QUICK
 from viz.pages.surgery import word
 from viz.shelf import Shelf
+from viz.theme import count
 
 LM = Any
 
@@ -169,7 +170,8 @@ def design(lm: LM, layer: int) -> str:
         "sink" if has["sink"] == "on" else "",
         "biases" if has["biases"] == "on" else "",
     ]
-    mlp = f"{block.mlp.n_experts} experts" if has["mlp"] == "experts" else MLP_WORDS.get(has["mlp"], word("mlp", has["mlp"]))
+    mlp = MLP_WORDS.get(has["mlp"]) or word("mlp", has["mlp"])
+    mlp = count(block.mlp.n_experts, "expert") if has["mlp"] == "experts" else mlp
     norm = NORM_WORDS.get(has["norm"], word("norm", has["norm"]))
     said = [norm, WIRING_WORDS.get(has["wiring"], has["wiring"]), _heads(block.attn, has["kv_heads"]), rope, mlp, qk, *extras]
     return " · ".join(filter(None, said))
@@ -177,5 +179,5 @@ def design(lm: LM, layer: int) -> str:
 
 def _heads(attn: Any, kv: str) -> str:
     if kv == "latent":
-        return f"MLA {attn.n_heads} heads"
+        return f"MLA {count(attn.n_heads, 'head')}"
     return f"MHA {kv}" if int(kv) == attn.n_heads else f"{'MQA' if kv == '1' else 'GQA'} {attn.n_heads}/{kv}"

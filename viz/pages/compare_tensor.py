@@ -12,12 +12,13 @@ from viz.nodes.attention import STAGES
 from viz.nodes.card import Card, Scene, card, line, odd, short
 from viz.pages.compare_done import Done, tap_of
 from viz.state import UiState
-from viz.theme import Theme, number
+from viz.theme import Theme, count, number
 
 SQUARE, BUDGET = ("query_pos", "key_pos"), 96 * 96
 TOKENS = ("pos", *SQUARE)
 LOGITS = ("attn.hook_logits", "attn.hook_capped", "attn.hook_attn_scores")
 CAPPED = LOGITS[1:]
+NEAR = 4  # a bound this many times above all curves is told and not drawn: it would press them flat
 
 
 def tensor_cards(done: Done, state: CompareState, theme: Theme) -> tuple[str, str, list[Card]]:
@@ -129,7 +130,7 @@ def _why_not(done: Done, n: int, tap: str, delta: Delta) -> str:
 def _gap(done: Done, n: int, tap: str) -> Card:
     config = done.lms[n].config
     few = tap.startswith("blocks.") and int(tap.split(".")[1]) >= config.n_layers
-    why = f"a gap: this side has {config.n_layers} layers" if few else "a gap: this side has no such tensor"
+    why = f"a gap: this side has {count(config.n_layers, 'layer')}" if few else "a gap: this side has no such tensor"
     return card(f"tensor-{done.letters[n]}", done.letters[n], why, role="tensor")
 
 
@@ -198,11 +199,13 @@ def _reach(done: Done, state: CompareState, delta: Delta, raw: bool, theme: Them
         if (found := bound(done, n, state, theme)) is not None:
             height, formula = found[0] / float(scale), found[1] + (" / scale" if raw else "")
             bounds.setdefault((round(height, 6), formula), []).append(done.letters[n])
-    lines = []
+    lines, top = [], max((float(np.nanmax(one.values)) for one in series if np.isfinite(one.values).any()), default=0.0)
     for (height, formula), letters in bounds.items():
-        who = ", ".join(letters)
-        lines.append((height, f"bound of {who}: {number(height)}"))
-        said.append(f"dashed: {who} cannot pass {formula}")
+        who, near = ", ".join(letters), height <= NEAR * top
+        if near:
+            lines.append((height, f"bound of {who}: {number(height)}"))
+        far = "" if near else f", {number(height / top)} times the largest here: not drawn" if top else ": not drawn"
+        said.append(f"{'dashed: ' if near else ''}{who} cannot pass {formula}{far}")
     missing = [s.name for s in series if not any(s.name in letters for letters in bounds.values())]
     said += [f"nothing bounds {', '.join(missing)}"] if missing else []
     side = next(_axes(done, n, view)[0] for n, view in enumerate(delta.sides) if view is not None)

@@ -16,7 +16,7 @@ from viz.pages.compare_done import Done
 from viz.pages.compare_tensor import bound
 from viz.pages.quick import QUICK
 from viz.pairs import draw_pair
-from viz.theme import Theme, number
+from viz.theme import Theme, count, number
 
 
 def nexts(done: Done) -> list[dict]:
@@ -149,7 +149,7 @@ def diagrams(done: Done, state: CompareState) -> list[dict]:
         letter = done.letters[side]
         if not found:
             depth = done.lms[side].config.n_layers
-            told.append({"letter": letter, "missing": f"{letter} has {depth} layers and none of this number"})
+            told.append({"letter": letter, "missing": f"{letter} has {count(depth, 'layer')} and none of this number"})
             continue
         nodes = {}
         for node in block_nodes(found[0]):

@@ -15,6 +15,7 @@ export function draw(answer, handlers) {
   at("model-name").textContent = answer.model.name;
   at("model-size").replaceChildren(number(answer.model.size, answer.model.formula), " ·");
   at("model-origin").textContent = answer.model.origin;
+  at("model-note").textContent = answer.model.note && answer.model.note + ".";
   at("model-origin").title = answer.model.notes.join("\n");
   for (const [name, section] of Object.entries(answer.sections)) DRAW[name]?.(section, answer);
   const options = { onPick: () => {}, current: handlers.mine };
@@ -35,7 +36,7 @@ function block(section) {
       const input = make("input");
       Object.assign(input, { type: "radio", name: "kind", value: String(i), checked: i === section.kind });
       const words = equation(kind.name);
-      words.append(make("span", "where", "layers " + kind.where));
+      words.append(make("span", "where", kind.where));
       label.append(input, words);
       set.append(label);
     });
@@ -111,7 +112,7 @@ function totals(section) {
     line.append(make("span", "", row.name), number(row.text, row.formula));
     holder.append(line);
   }
-  at("totals").replaceChildren(holder);
+  at("totals").replaceChildren(holder, ...(section.note ? [make("p", "caption", section.note + ".")] : []));
 }
 
 const percent = (x) => (x < 0.00001 ? "<0.001" : (100 * x).toFixed(x < 0.001 ? 3 : 1)) + " %";
@@ -145,7 +146,7 @@ function parts(section) {
 }
 
 function shapes(section) {
-  at("shapes-caption").textContent = "embedding, one block of layers " + section.where + ", logits; " + section.note;
+  at("shapes-caption").textContent = "embedding, one block of " + section.where + ", logits; " + section.note;
   const rows = section.rows.map((row) => [["text mono", row.tap], ["text quiet", row.dims.join(" ")], ["num", row.sizes.join(" × "), row.formula], ["num", row.elements, row.formula], ["num" + (row.square ? " quiet" : ""), row.bytes, row.weight], ["text quiet", row.meaning]]);
   const node = table(["tensor", "axes", "shape", "numbers", "bytes", "what it holds"], rows, { text: [0, 1, 5] });
   [...node.tBodies[0].rows].forEach((tr, i) => (tr.dataset.tap = section.rows[i].tap));
@@ -201,7 +202,7 @@ const STAGES = ["parameters", "active", "cache", "flops", "attention"];
 
 function ladder(section) {
   at("ladder-caption").textContent = "one change a rung, all at " + section.size + "; under each value what the change did to it";
-  const heads = ["change", "parameters", "met by a token", "KV cache", "FLOPs a token", "attention’s share", "largest |logit|", "stream rms", "entropy"];
+  const heads = ["change", "parameters", "met by a token", "KV cache, " + section.bits + " bits", "FLOPs a token", "attention’s share", "largest |logit|", "stream rms", "entropy"];
   const node = table(heads, [], { text: [0] });
   node.tHead.rows[0].cells[5].title = "of a block's parameters";
   for (let i = 6; i < 9; i++) node.tHead.rows[0].cells[i].title = "of the tiny twin of this rung, random weights by name";
@@ -253,13 +254,13 @@ export function drawTwins(twins) {
 }
 
 function caches(section) {
-  at("caches-caption").textContent = section.heads + " of this model, its own head size; users: whole contexts that fit in 80 GB, weights elsewhere";
+  at("caches-caption").textContent = section.heads + "; " + section.bits + " bits a number; users: whole contexts that fit in 80 GB, weights elsewhere";
   const rows = section.rows.map((row) => {
     const bar = make("span", "bar");
     bar.style.width = Math.max(1, 160 * row.share) + "px";
     return [["text", row.name], ["num", row.per_token, row.each], ["num", row.cache, row.exact], ["text", bar], ["num", row.users, row.formula], ["text quiet", row.note]];
   });
-  const node = table(["design", "a token more", "whole context", "", "users in 80 GB", "kept for a token and layer"], rows, { text: [0, 3, 5] });
+  const node = table(["design", "a token more, " + section.bits + " bits", "whole context, " + section.bits + " bits", "", "users in 80 GB", "kept for a token and layer"], rows, { text: [0, 3, 5] });
   node.tBodies[0].lastElementChild.className = "own";
   at("caches").replaceChildren(node);
 }
