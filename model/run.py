@@ -141,7 +141,7 @@ class LM(Text):
                 for request, view in asked.measured(recorder.fired):  # kept at once: a run that is stopped has measured these
                     self.remembered.views.put((key, request), view, view.nbytes + 1024)
                 del block  # or it would stay while the one after the next is read
-                yield Progress(done + 1, len(steps), self._words(stage))
+                yield Progress(done + 1, len(steps), self._words(stage), *map(self._words, steps[done + 1 : done + 2]))
         require_fired(recorder, asked.missing)
         return asked.answers()
 

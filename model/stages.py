@@ -29,11 +29,12 @@ NOTHING: Mapping[str, nn.Parameter] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Progress:
-    """`done` of `total` steps of a run; `what` the step just finished, e.g. "layer 3"."""
+    """`done` of `total` steps of a run; `what` the step just finished, e.g. "layer 3", `now` the one that begins."""
 
     done: int
     total: int
     what: str
+    now: str = ""
 
 
 class Stages:

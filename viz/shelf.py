@@ -27,7 +27,7 @@ def unheard(step: object) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: the model as it ran, the tokens, and the largest |attention logit| of each layer."""
+    """A run: the model as it ran, the tokens, and the largest |attention logit| of each layer that has run, in order."""
 
     lm: LM
     tokens: tuple[int, ...]
@@ -35,6 +35,11 @@ class Run:
     peaks: tuple[float, ...]
     seconds: float
     identities: dict[int, list] = field(default_factory=dict, compare=False)  # by layer, as layers are opened
+
+    @property
+    def whole(self) -> bool:
+        """Whether every layer has run."""
+        return len(self.peaks) == self.lm.config.n_layers
 
 
 class Shelf:

@@ -41,9 +41,25 @@ def look_ahead(lm: LM, tokens: Sequence[int], state: UiState) -> None:
     lm.views(tokens, block_requests(lm, tokens, state), checking=state.layer)
 
 
-def peaks(lm: LM, tokens: Sequence[int]) -> tuple[float, ...]:
-    """The largest visible |attention logit| of each layer; NaN where a layer has one that is not a number."""
-    return tuple(float(view.values.max()) for view in lm.views(tokens, logit_peaks(lm)))
+def peaks(lm: LM, tokens: Sequence[int], layers: int | None = None) -> tuple[float, ...]:
+    """The largest visible |attention logit| of each layer (of the first so many); NaN where one is not a number."""
+    return tuple(float(view.values.max()) for view in lm.views(tokens, logit_peaks(lm)[:layers]))
+
+
+def grown(run: Run) -> Run:
+    """The same run with the peaks of what has been measured since."""
+    found = list(run.peaks)
+    for request in logit_peaks(run.lm)[len(found) :]:
+        if (view := run.lm.recall(run.tokens, request)) is None:
+            break
+        found.append(float(view.values.max()))
+    return replace(run, peaks=tuple(found))
+
+
+def reach(lm: LM, tokens: Sequence[int], state: UiState) -> int:
+    """The last layer that the view needs: the chosen one, unless its node is drawn from later ones too."""
+    layer = min(state.layer, lm.config.n_layers - 1)
+    return max(layer, *(lm.stage_of(request.tap) for request in asked_for(lm, tokens, replace(state, layer=layer))), 0)
 
 
 def describe(card: Card, store: Store) -> dict:
@@ -80,8 +96,10 @@ def strip(shelf: Shelf, name: str, which: str, run: Run, prompt: str) -> dict:
     built = shelf.model(name)
     key = hashlib.sha256(f"{name}\0{which}\0{prompt}".encode()).hexdigest()[:16]
     kind, at = rarer_kind(run.lm.config)
-    label = ", ".join(["as changed" if which else "as run", *_qk_words(built, run.lm)])
-    told = {"run": key, "peaks": plain(run.peaks), "label": label, "other": None, "other_label": ""}
+    layers, ran = run.lm.config.n_layers, len(run.peaks)
+    so_far = [] if run.whole else [f"{ran} of {layers} layers so far"]
+    label = ", ".join(["as changed" if which else "as run", *_qk_words(built, run.lm), *so_far])
+    told = {"run": key, "layers": layers, "peaks": plain(run.peaks), "label": label, "other": None, "other_label": ""}
     told |= {"kinds": layer_kinds(run.lm.config), "kind": kind, "kind_at": at}
     changed = surgery.counterfactual(built, which)
     other = None if changed is None else shelf.find(name, spelled(changed), prompt)
@@ -122,6 +140,11 @@ def length(lm: LM, tokens: list[int]) -> str:
     return count(len(tokens), "token") + (f", made for {lm.config.context:,}" if beyond else "")
 
 
+def took(run: Run) -> str:
+    """How long the text is, and how long what has run of it took."""
+    return f"{length(run.lm, list(run.tokens))} · {run.seconds:.2f} s"
+
+
 def words(shelf: Shelf, name: str, which: str, run: Run, state: UiState) -> dict:
     """All of a view that is not a picture; `state` is settled and fitted."""
     lm, tokens, built = run.lm, list(run.tokens), shelf.model(name)
@@ -130,7 +153,7 @@ def words(shelf: Shelf, name: str, which: str, run: Run, state: UiState) -> dict
         "query": state.query(),
         "model": about(lm, name, built),
         "parts": surgery.menu(built, state),
-        "tokens": {"pieces": list(run.pieces), "said": f"{length(lm, tokens)} · {run.seconds:.2f} s"},
+        "tokens": {"pieces": list(run.pieces), "said": took(run)},
         "layer": layer_kinds(lm.config)[state.layer],
         "numbers": numbers(lm, tokens, state.layer),
         "identities": plain(identities(run, state.layer)),

@@ -7,9 +7,9 @@ sentence in its answer, and the page keeps its last view.
 """
 
 import logging
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeVar
@@ -17,15 +17,15 @@ from typing import TypeVar
 import gradio as gr
 
 from model.errors import BlockscopeError
-from model.view import Request
 from viz.change import spelled
 from viz.nodes import cards
 from viz.pages import answers, files
-from viz.pages.forecast import LONG, Pace, Paces, forecast
+from viz.pages.forecast import Paces, forecast
+from viz.pages.running import Asked, Runs, walk
 from viz.pages.shell import on_load, plotly_url, template
 from viz.pages.surgery import counterfactual, settled
 from viz.prompts import readable
-from viz.shelf import LM, Run, Shelf
+from viz.shelf import Run, Shelf
 from viz.state import DEFAULT_PROMPT, UiState, parse
 from viz.store import Store
 from viz.theme import LIGHT
@@ -39,49 +39,41 @@ T = TypeVar("T")
 log = logging.getLogger("blockscope")
 
 
-@dataclass(frozen=True)
-class Asked:
-    """One request of a browser: `token` tells its answer from others, `scheme` is what its screen shows, light or dark.
-
-    `which` spells the changes of its model once they are settled, "" for the model as loaded. `aside`: its text is not what
-    runs, because the model takes token numbers.
-    """
-
-    token: int
-    scheme: str
-    name: str
-    state: UiState
-    notes: tuple[str, ...]
-    which: str = ""
-    aside: bool = False
-
-
 class Explore:
     """The page's handlers over one shelf of models and one store of figures; holds nothing that belongs to a visitor."""
 
     def __init__(self, shelf: Shelf, store: Store):
         self.shelf, self.store, self.paces = shelf, store, Paces()
+        self.runs = Runs(shelf, self.paces)
 
     def look(self, sent: object) -> dict:
         """The view if its run is kept, else {"kind": "run"}: the page then asks for the run."""
         asked = self._asked(sent)
         try:
             asked = self._settled(asked) if self.shelf.ready(asked.name) else asked
-            run = self._kept(asked)
+            run = self.runs.kept(asked)
             told = {"kind": "run"} if run is None or _takes_long(run, asked.state) else self._view(asked, run)
         except Exception as error:
             told = _sentence(error)
         return self._told(asked, told)
 
     def run(self, sent: object) -> Iterator[dict]:
-        """Progress while the model runs, the view, and at last the layer strip with its counterfactual line."""
+        """Progress while the model runs, the view, and at last the layer strip with its counterfactual line.
+
+        Where all layers take long the view comes as soon as the chosen one has run, and the strip grows while the others do.
+        """
         asked = self._asked(sent)
         try:
             with self.shelf.using(asked.name):
                 asked = yield from _progress(asked.token, partial(self._settled, asked))
-                for work in (self._view_of_run, self._strip):
-                    told = yield from _progress(asked.token, partial(work, asked))
-                    yield self._told(asked, told)
+                told = yield from _progress(asked.token, partial(self._view_of_run, asked))
+                yield self._told(asked, told)
+                if (run := self.runs.kept(asked)) is not None and not run.whole:
+                    with closing(self.runs.filling(asked, run)) as steps:
+                        for step, so_far in steps:
+                            yield {"token": asked.token, "kind": "filling", **asdict(step)} | self._strip_of(asked, so_far)
+                told = yield from _progress(asked.token, partial(self._strip, asked))
+                yield self._told(asked, told)
         except Exception as error:
             refused = {} if self.shelf.ready(asked.name) else {"refused": asked.name}
             yield self._told(asked, _sentence(error) | refused)
@@ -142,7 +134,7 @@ class Explore:
         asked = self._asked({"state": {key: value for key, value in locals().items() if key != "self"}})
         try:
             asked = self._settled(asked)
-            run = self._kept(asked) or self._run(asked)
+            run = self.runs.whole(asked)
             state, notes = answers.fitted(run, asked.state)
             answers.look_ahead(run.lm, list(run.tokens), state)
             told = answers.words(self.shelf, asked.name, asked.which, run, state)
@@ -182,47 +174,24 @@ class Explore:
         return answers.view(self.shelf, self.store, asked.name, asked.which, run, asked.state, asked.scheme)
 
     def _view_of_run(self, asked: Asked, report: Report) -> dict:
-        run = self._kept(asked) or self._run(asked, report)
+        run = self.runs.until_view(asked, report)
         state, _ = answers.fitted(run, asked.state)
         asked_for = answers.block_requests(run.lm, run.tokens, state)
-        _walk(run.lm, run.tokens, asked_for, state.layer, report, Step(0, 0, f"layer {state.layer}"))
+        walk(run.lm, run.tokens, asked_for, state.layer, report, Step(0, 0, f"layer {state.layer}"))
         return self._view(asked, run)
 
     def _strip(self, asked: Asked, report: Report) -> dict:
         """The layer strip once more; runs the counterfactual where the run itself was short."""
-        run = self._kept(asked) or self._run(asked, report)
+        run = self.runs.whole(asked, report)
         changed = counterfactual(self.shelf.model(asked.name), asked.which)
         if changed is not None and run.seconds < COUNTERFACTUAL_UNDER:
             other = replace(asked, which=spelled(changed))
-            if self._kept(other) is None:
-                self._run(other, report)
-        return {"kind": "strip", "strip": answers.strip(self.shelf, asked.name, asked.which, run, asked.state.prompt)}
+            self.runs.whole(other, report)
+        return self._strip_of(asked, run) | {"kind": "strip"}
 
-    def _kept(self, asked: Asked) -> Run | None:
-        return self.shelf.find(asked.name, asked.which, asked.state.prompt)
-
-    def _run(self, asked: Asked, report: Report = lambda step: None) -> Run:
-        """Run the model on a prompt within the budget and keep the run. Raises BlockscopeError, a sentence to show."""
-        name, state = asked.name, asked.state
-        if not state.prompt:
-            raise BlockscopeError("The prompt is empty: type some text and press Run.")
-        report(Step(0, 0, f"running {name}"))
-        lm = self.shelf.model(name, asked.which)
-        tokens = list(lm.encode(state.prompt))
-        if not tokens:
-            raise BlockscopeError("The prompt holds no token that this model knows: type some other text.")
-        if len(tokens) > self.shelf.max_tokens:
-            raise BlockscopeError(
-                f"This prompt has {len(tokens):,} tokens and the budget of this app is {self.shelf.max_tokens:,} "
-                f"(--max-tokens), so it was not run. {lm.cost(len(tokens)).sentence}"
-            )
-        began = time.perf_counter()
-        layer = min(state.layer, lm.config.n_layers - 1)
-        first = Step(0, 0, f"running {name}" + (f" · {lm.cost(len(tokens)).sentence}" if len(tokens) > LONG else ""))
-        _walk(lm, tokens, answers.run_requests(lm, tokens, state), layer, report, first)
-        run = Run(lm, tuple(tokens), tuple(lm.pieces(tokens)), answers.peaks(lm, tokens), time.perf_counter() - began)
-        self.paces.keep(name, Pace(lm.cost(len(tokens)), run.seconds))
-        return self.shelf.keep(name, asked.which, state.prompt, run)
+    def _strip_of(self, asked: Asked, run: Run) -> dict:
+        strip = answers.strip(self.shelf, asked.name, asked.which, run, asked.state.prompt)
+        return {"strip": strip, "said": answers.took(run)}
 
 
 def blocks(explore: Explore) -> gr.Blocks:
@@ -246,25 +215,14 @@ def blocks(explore: Explore) -> gr.Blocks:
 
 
 def _takes_long(run: Run, state: UiState) -> bool:
-    """Whether this view needs a block to run again that takes longer than a click may."""
-    if run.seconds < QUICK * run.lm.config.n_layers:
-        return False
+    """Whether this view needs layers that have not run, or a block to run again that takes longer than a click may."""
     state, _ = answers.fitted(run, state)
+    if not run.whole and answers.reach(run.lm, run.tokens, state) >= len(run.peaks):
+        return True
+    if run.seconds < QUICK * len(run.peaks):
+        return False
     asked = answers.block_requests(run.lm, run.tokens, state)
     return any(run.lm.recall(run.tokens, what) is None for what in (*asked, state.layer))
-
-
-def _walk(lm: LM, tokens: Sequence[int], requests: list[Request], layer: int, report: Report, first: Step) -> None:
-    """Answer the requests for later; tells every finished layer, and how far the attention of the running one is."""
-    done = [first]
-    report(first)
-
-    def pulse(share: float) -> None:
-        report(replace(done[0], done=done[0].done + share) if done[0].total else done[0])
-
-    for step in lm.walk(tokens, requests, checking=layer, pulse=pulse):
-        done[0] = Step(step.done, step.total, step.what)
-        report(done[0])
 
 
 def _progress(token: int, work: Callable[[Report], T], about: Mapping = PROGRESS) -> Generator[dict, None, T]:

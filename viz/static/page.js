@@ -8,7 +8,8 @@ let state = {}; // the view as Python last confirmed it, plus what was asked sin
 let confirmed = null; // the view that is on the screen
 let token = 0; // of the newest request: answers to older ones are dropped
 let waiting = null; // "look" | "run" | null: what the screen waits for
-let running = false; // a run is going on; after its view it may still work on the counterfactual line
+let running = false; // a run is going on; after its view it may still work on other layers, or on the counterfactual line
+let whole = false; // Run was pressed: a kept run that lacks layers goes on
 let step = "replace"; // how the next answer enters the browser's history
 let patience = 0;
 let draft = 0; // of the newest text that was weighed
@@ -34,6 +35,7 @@ function ask(event, how) {
 /** Change fields of the view. A prompt, model or QK-norm that has not run yet is run; anything else is only looked up. */
 export function change(fields, how = "push") {
   if (waiting === "run") halt(); // what was asked since is asked again below
+  whole = false;
   state = { ...state, ...fields };
   if ("theme" in fields) paintTheme(state.theme);
   ask("look", how);
@@ -44,6 +46,7 @@ export function run(fields) {
   clearNotice(); // it spoke of another run
   if ("model" in fields && aside !== null) fields = { prompt: aside, ...fields };
   change(fields, "push");
+  whole = true;
 }
 
 /** Ask what a text would take if it were run; null: whatever is still on its way is no longer wanted. */
@@ -70,9 +73,12 @@ export function stop() {
 }
 
 function receive(answer) {
-  if (answer?.kind === "strip") {
-    running = false; // told apart by its run, not by its token: another node may have been opened meanwhile
-    return answer.strip.run === confirmed?.run && showStrip(answer.strip, state);
+  if (answer?.kind === "strip" || answer?.kind === "filling") {
+    const last = answer.kind === "strip";
+    if (last) running = false; // told apart by its run, not by its token: another node may have been opened meanwhile
+    if (answer.strip.run !== confirmed?.run || !(last || running)) return;
+    if (!waiting) showProgress(last ? null : answer);
+    return showStrip(answer.strip, state, answer.said);
   }
   if (answer?.kind?.startsWith("files")) return showFiles(answer); // beside the view, which stays
   if (answer?.kind === "cost") return answer.draft === draft && showCost(answer);
@@ -101,6 +107,7 @@ function receive(answer) {
   waiting = null;
   showAnswer(answer, state);
   at("bs").dataset.ready = String(answer.token);
+  if (whole && !running && answer.strip.peaks.length < answer.strip.layers) ask("run", "replace");
 }
 
 function restore() {

@@ -21,13 +21,14 @@ function ticks(top) {
 
 const word = (value) => (value === null ? "not a number" : value >= 1e5 ? value.toExponential(1) : String(Number(value.toPrecision(3))));
 
-/** strip = {peaks, label, other, other_label, kinds, kind, kind_at}; null stands for a value that is not a number. */
+/** strip = {layers, peaks, label, other, other_label, kinds, kind, kind_at}; null stands for a value that is not a number.
+ * There are fewer peaks than layers while the others still run, or where they were stopped. */
 export function drawStrip(holder, legend, strip, layer, onPick) {
   const HIGH = high();
   const wide = Math.max(holder.clientWidth, 200);
   const values = [...strip.peaks, ...(strip.other ?? [])].filter((v) => v !== null);
   const top = Math.max(1e-9, ...values) * 1.08;
-  const pitch = (wide - LEFT - 8) / strip.peaks.length;
+  const pitch = (wide - LEFT - 8) / strip.layers;
   const x = (i) => LEFT + pitch * (i + 0.5);
   const y = (v) => 8 + HIGH * (1 - v / top);
   const svg = make("svg", { width: wide, height: HIGH + 27, role: "img", "aria-label": "Largest attention logit per layer, " + strip.label });
@@ -36,18 +37,20 @@ export function drawStrip(holder, legend, strip, layer, onPick) {
     svg.append(make("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, word(value)));
   }
   const every = Math.max(1, Math.ceil(24 / pitch));
-  strip.peaks.forEach((value, i) => {
+  for (let i = 0; i < strip.layers; i++) {
+    const value = strip.peaks[i];
     const group = make("g", { class: "layer" + (i === layer ? " sel" : ""), "data-layer": i });
-    group.append(make("title", {}, "layer " + i + ": " + word(value) + (strip.kinds[i] ? " · " + strip.kinds[i] : "")));
+    group.append(make("title", {}, "layer " + i + ": " + (value === undefined ? "not run yet" : word(value)) + (strip.kinds[i] ? " · " + strip.kinds[i] : "")));
     group.append(make("rect", { class: "hit", x: LEFT + pitch * i, y: 0, width: pitch, height: HIGH + 26 }));
     const bar = Math.min(pitch * 0.66, 46);
-    if (value === null) group.append(make("text", { class: "wrong", x: x(i), y: HIGH, "text-anchor": "middle" }, "⚠"));
+    if (value === undefined) group.append(make("line", { class: "grid", x1: x(i) - bar / 2, x2: x(i) + bar / 2, y1: y(0), y2: y(0) }));
+    else if (value === null) group.append(make("text", { class: "wrong", x: x(i), y: HIGH, "text-anchor": "middle" }, "⚠"));
     else group.append(make("rect", { class: "peak", x: x(i) - bar / 2, y: y(value), width: bar, height: Math.max(1, y(0) - y(value)) }));
     if (i % every === 0 || i === layer) group.append(make("text", { class: "tick", x: x(i), y: HIGH + 23, "text-anchor": "middle" }, i));
     if (strip.kind_at.includes(i)) group.append(make("rect", { class: "kind", x: x(i) - bar / 2, y: HIGH + 10, width: bar, height: 2.5 }));
     group.addEventListener("click", () => onPick(i));
     svg.append(group);
-  });
+  }
   if (strip.other) {
     const line = strip.other.map((v, i) => (v === null ? null : x(i) + "," + y(v))).filter(Boolean);
     svg.append(make("polyline", { class: "other", points: line.join(" ") }));

@@ -234,8 +234,10 @@ function showIdentities(identities) {
 
 const residual = (x) => (x === 0 ? "0" : x === null || !Number.isFinite(x) ? "—" : x.toExponential(1));
 
-export function showStrip(strip, state) {
+/** `said`: how long the run has taken by now, where the strip has grown since. */
+export function showStrip(strip, state, said) {
   if (shown) shown.strip = strip;
+  if (said) at("said").textContent = said;
   drawStrip(at("strip"), at("strip-legend"), strip, Number(state.layer), open);
 }
 
