@@ -3,9 +3,11 @@
 python tests/benchmarks/long.py [--tokens 32768] [--equal 8192]
 
 Weights are random (what is measured is memory and time). Growth is the peak of a fresh process over what it held before the run.
+At last the memory that the page announces for a prompt, against what its first run takes.
 """
 
 import argparse
+import json
 import re
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from model.statistics import ONE_HOT, attention_statistics  # noqa: E402
 from model.view import Request  # noqa: E402
 
 MODEL = "smollm2-135m"
+ANNOUNCED = [("tiny-llama", 4000, 0), (MODEL, 4000, 3), (MODEL, 8000, 1)]  # source, tokens, layers of its shape (0: all)
 
 
 def status(name: str) -> float:
@@ -81,6 +84,14 @@ def window(source: str, length: int) -> None:
     print(f"a window of {view.values.shape} of {length:,}²: {time.perf_counter() - began:.2f} s, {view.how}")
 
 
+def announced(source: str, length: int, layers: int) -> None:
+    child = [sys.executable, str(ROOT / "tests" / "peak_memory.py"), source, str(length), str(layers)]
+    found = json.loads(subprocess.run(child, capture_output=True, text=True, check=True).stdout)
+    ratio, said, grew = found["said"] / found["grew"], found["said"] / 1e6, found["grew"] / 1e6
+    print(f"{source}, {length:,} tokens: {said:.0f} MB announced, {grew:.0f} MB taken, {ratio:.2f}")
+    assert 0.6 < ratio < 1.6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=MODEL)
@@ -93,6 +104,8 @@ def main() -> None:
         return work(asked.model, asked.equal if asked.child == "equal" else asked.tokens)
     for child in ("equal", "growth", "window"):
         subprocess.run([sys.executable, __file__, *sys.argv[1:], "--child", child], check=True)
+    for case in ANNOUNCED:
+        announced(*case)
 
 
 if __name__ == "__main__":
