@@ -44,3 +44,36 @@ def test_a_name_is_typed_in_place_of_the_list(chrome, tmp_path, monkeypatch):
         expect(page.locator("#model")).to_have_value("deep/later")
         assert "model=deep%2Flater" in page.url and page.locator("#typed").is_hidden()
         page.close()
+
+
+def type_name(page, select, name):
+    page.select_option(select, label="another…")
+    page.fill("#typed" if select == "#model" else f"{select}-typed", name)
+    page.keyboard.press("Enter")
+
+
+def test_the_same_in_compare_for_its_model_and_for_each_side(chrome, tmp_path):
+    for name in ("one", "two"):
+        shutil.copytree(app.SHIPPED / "code-qknorm-on", tmp_path / "deep" / name)
+    web = app.build({"shipped": str(app.SHIPPED / "code-qknorm-off")}, model_dirs=[str(tmp_path)], device="cpu")
+    with b.serving(web) as address:
+        page = chrome.new_page(viewport={"width": 1280, "height": 720})
+        b.visit(page, address + "/compare/")
+        for typed in ("../outside", b.HOSTILE):
+            type_name(page, "#model", typed)
+            expect(page.locator("#notice span")).to_contain_text("No model named")
+            page.keyboard.press("Escape")
+        assert page.locator("#notice img").count() == 0
+        b.after(page, lambda: type_name(page, "#model", "deep/one"))
+        expect(page.locator("#model")).to_have_value("deep/one")
+        page.click('.side-card[data-side="b"]')
+        type_name(page, "#edit-model", "/etc/passwd")
+        expect(page.locator("#notice span")).to_contain_text("No model named '/etc/passwd' is open here")
+        page.keyboard.press("Escape")
+        expect(page.locator("#edit-model")).to_have_value("deep/one")
+        expect(page.locator("#editor")).to_be_visible()
+        type_name(page, "#edit-model", "deep/two")
+        expect(page.locator("#edit-model")).to_have_value("deep/two")
+        b.after(page, lambda: page.click('#editor button[type="submit"]'))
+        expect(page.locator('.side-card[data-side="b"]')).to_contain_text("deep/two")
+        page.close()

@@ -4,7 +4,8 @@ import { wireStrips } from "./compare-strip.js";
 import { showAgainst, showDiagrams, showIdentities, showNext, showTable } from "./compare-words.js";
 import { at, begin, make, notice, paintTheme, remember, scheme, sentence, styled, tell, wireFrame } from "./frame.js";
 import { wireNav } from "./nav.js";
-import { modelOptions, showSides, wireEditor } from "./sides.js";
+import { chooser } from "./models.js";
+import { showSides, wireEditor } from "./sides.js";
 
 const bus = {};
 let view = null; // how to hear Python
@@ -165,14 +166,10 @@ function fillSelect(select, count, value) {
   select.value = String(value);
 }
 
+let models = null; // the chooser
+
 function showModels(answer) {
-  const select = at("model");
-  const key = JSON.stringify(answer.models);
-  if (answer.models && select.dataset.key !== key) {
-    select.replaceChildren(...modelOptions(answer.models));
-    select.dataset.key = key;
-  }
-  if (answer.state) select.value = answer.state.model;
+  if (answer.models) models.fill(answer.models, answer.state?.model);
 }
 
 function showQuick(entries) {
@@ -249,7 +246,7 @@ function wire(root) {
     at("prompt-form").requestSubmit();
   });
   at("cancel").addEventListener("click", stop);
-  at("model").addEventListener("change", (event) => change({ model: event.target.value }));
+  models = chooser(at("model"), { choose: (model) => change({ model }), say: (text) => notice(sentence(text), true) });
   for (const name of ["layer", "head"]) at(name).addEventListener("change", (event) => change({ [name]: Number(event.target.value) }));
   at("log").addEventListener("change", (event) => change({ log: Number(event.target.checked) }));
   at("rows").addEventListener("change", (event) => change({ rows: event.target.checked ? "all" : "main" }));

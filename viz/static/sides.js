@@ -1,5 +1,6 @@
 // The cards of the sides, and the form that changes one of them.
-import { at, make } from "./frame.js";
+import { at, make, notice, sentence } from "./frame.js";
+import { chooser } from "./models.js";
 
 const LETTERS = ["a", "b", "c", "d"];
 let opened = null; // the letter whose form is open
@@ -53,16 +54,12 @@ function fields(letter, model, change, layers, edit) {
 const mine = () => told.sides.find((one) => one.letter.toLowerCase() === opened);
 const part = () => mine().parts.find((one) => one.name === at("edit-part").value);
 
-/** The entries of a chooser of models, under their headings. */
-export function modelOptions(menu) {
-  return menu.flatMap(([heading, names]) => {
-    const options = names.map((name) => new Option(name, name));
-    if (!heading) return options;
-    const group = make("optgroup");
-    group.label = heading;
-    group.append(...options);
-    return [group];
-  });
+let models = null; // the chooser of the form
+
+/** The menu of the form, in which a model that somebody typed stands too. */
+function showModel(name) {
+  const there = told.models.some(([, names]) => names.includes(name));
+  models.fill(there ? told.models : [...told.models, ["typed", [name]]], name);
 }
 
 function openEditor(letter) {
@@ -74,8 +71,7 @@ function openEditor(letter) {
   const side = mine();
   form.className = "editor of-" + letter;
   at("editor-title").textContent = "Side " + side.letter;
-  at("edit-model").replaceChildren(...modelOptions(told.models));
-  at("edit-model").value = side.model;
+  showModel(side.model);
   at("edit-layers").value = side.layers;
   parts = side.change.map((pair) => [...pair]);
   edits = [...side.edit];
@@ -171,6 +167,7 @@ function intervene() {
 export function wireEditor(change) {
   let touched = false; // whether the fields of a part were used since the last change was taken
   const touch = () => (touched = true);
+  models = chooser(at("edit-model"), { choose: showModel, say: (text) => notice(sentence(text), true) });
   at("edit-part").addEventListener("change", () => (touch(), choices()));
   at("edit-choice").addEventListener("change", () => (touch(), other()));
   at("edit-value").addEventListener("input", touch);
