@@ -168,7 +168,7 @@ def two_scores(
         rows.append((c, c * plain[0], c * plain[1], without[0], entropy(without), *normed(c), held[0], entropy(held)))
     return [
         Step("q · k₁, q · k₂", "", (dot(q, k1), dot(q, k2))),
-        Step("s", "q · k / √2: two coordinates a head", plain),
+        Step("s", "q · k / √2: two coordinates per head", plain),
         Step("softmax(s)", "e^{s} / Σ e^{s}", softmax(plain)),
         Step("RMSNorm(q)", "of unit gain: its length is √2 however long q is" if any(q) else "q has no length", unit),
         Step("s with QK-norm", "RMSNorm(q) · RMSNorm(k) / √2, never beyond √2", normed(1.0)),

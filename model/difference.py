@@ -61,11 +61,12 @@ class Kept:
 
     def _chosen(self, x: Tensor, visible: Tensor | None, start: int) -> tuple[Tensor, Tensor | None]:
         """The positions of `at`, on every axis of positions; of query rows those that are in this tile."""
+        at = self.at.to(x.device)
         for axis in ("pos", "query_pos", "key_pos"):
             if axis in self.tap.dims:
                 i = self.tap.dims.index(axis)
                 first = start if axis == "query_pos" else 0
-                here = self.at[(self.at >= first) & (self.at < first + x.shape[i])] - first
+                here = at[(at >= first) & (at < first + x.shape[i])] - first
                 x = x.index_select(i, here)
                 if visible is not None and axis != "pos":
                     visible = visible.index_select(("query_pos", "key_pos").index(axis), here)

@@ -445,7 +445,7 @@ def test_the_strip_leaves_zeros_empty_and_marks_gaps(theme):
     assert np.isnan(z[0, 0]) and z[0, 1] == pytest.approx(-1) and z[0, 2] == pytest.approx(0.3) and z[1, 2] == -3
     assert [len(trace.x) for trace in figure.data[1:]] == [1, 1] and figure.data[2].marker.color == theme.nan
     assert figure.data[0].customdata[1, 2] == 1002 and "only in B" in figure.data[0].text[1][0]
-    assert len(json.loads(figure.to_json())["layout"]["shapes"]) == 1
+    assert len(json.loads(figure.to_json())["layout"]["shapes"]) == 2, "a ring that is seen on pale cells and on dark ones"
     for every in (MOVED, ONLY_B, SHAPE):  # every tensor of 126 layers, whatever became of them
         kinds = np.full((60, 126), every, np.uint8)
         wide = Strip(np.ones((60, 126), np.float32), kinds, [f"blocks.attn.{i}" for i in range(60)], np.ones((60, 126, 2)))

@@ -70,7 +70,9 @@ def strip(
     }
     if selected is not None:
         row, layer = selected
-        layout["shapes"] = [outline(layer - 0.5, layer + 0.5, row - 0.5, row + 0.5, theme)]
+        box = outline(layer - 0.5, layer + 0.5, row - 0.5, row + 0.5, theme)
+        rings = ((5, theme.background), (2.5, theme.ink))  # seen on a pale cell and on a dark one
+        layout["shapes"] = [box | {"line": {"width": width, "color": colour}} for width, colour in rings]
     return figure(
         data, theme, height=34 + (LOW_ROW if low else ROW) * rows, revision=revision, click=("cell", "customdata"), **layout
     )

@@ -76,9 +76,9 @@ def losses(
         Series(c, loss[i, : len(at) - 1], shade(theme, i), at=at[1:])
         for i, (c, at) in enumerate(zip(letters, places, strict=True))
     ]
-    panels = [Panel("loss of each token, nats", sides)]
+    panels = [Panel("loss, nats", sides)]
     if kl is not None:
         after = [Series(f"KL(A‖{c})", kl[i], shade(theme, i), keyed=False) for i, c in enumerate(letters) if i]
-        panels.append(Panel("KL of the prediction after each token, nats", after, share=0.7))
+        panels.append(Panel("KL of the prediction after it, nats", after, share=0.7))
     side = labels.token_axis("token", pieces, most=labels.TICKS_ACROSS)
     return stack(panels, side, theme, revision=revision, height=300, legend=True)

@@ -10,7 +10,7 @@ from viz.nodes.attention import STAGES
 from viz.nodes.card import short
 from viz.pages import compare_words as words
 from viz.pages.answers import describe, plain
-from viz.pages.compare_done import Done, fit
+from viz.pages.compare_done import Done, fit, tap_of
 from viz.pages.compare_pictures import late_card, strip_card, strip_rows
 from viz.pages.compare_sides import about
 from viz.pages.compare_tensor import tensor_cards
@@ -33,6 +33,7 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
     state, notes = fit(done, state)
     title, caption, tensors = tensor_cards(done, state, theme)
     strips = [strip_card(done, n, state, theme) for n in range(1, len(done.specs))]
+    tap = tap_of(done, state)
     a, here = done.lms[0], f"blocks.{state.layer}."
     late = [] if done.losses is None else [describe(late_card(done, theme), store)]
     sides = zip(LETTERS, done.specs, done.lms, done.built, strict=False)
@@ -50,6 +51,7 @@ def view(done: Done, state: CompareState, store: Store, theme: Theme, shelf: Any
         "wide": divergence.WIDE,
         "depth": done.lock.depth,
         "heads": done.heads,
+        "headed": any({"head", "kv_head"} & set(lm.tap_modules[tap].dims) for lm in done.lms if tap in lm.tap_modules),
         "stages": {
             name: stage.tap for name, stage in STAGES.items() if any(here + stage.tap in lm.tap_modules for lm in done.lms)
         },

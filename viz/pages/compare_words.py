@@ -26,7 +26,7 @@ def nexts(done: Done) -> list[dict]:
         if isinstance(outcome, str):
             told.append({"letter": letter, "wrong": outcome})
         else:
-            top = [[piece, f"{p:.3f}", p] for _, piece, p in outcome.top]
+            top = [[piece, f"{p:.3f}" if p >= 0.0005 else "<0.001", p] for _, piece, p in outcome.top]
             kl = None if outcome.kl is None else f"{outcome.kl:.3g}" if outcome.kl else "0"
             told.append({"letter": letter, "top": top, "kl": kl, "entropy": f"{outcome.entropy:.2f}"})
     return told

@@ -53,7 +53,9 @@ export function showTable(answer) {
   const table = answer.sides.length > 2 ? below(answer.table) : across(answer.table);
   const starts = answer.starts.map(([letter, tap]) => {
     const line = make("p", "starts");
-    line.append(make("span", "", answer.starts.length > 1 ? letter + " first differs at" : "first differing tensor"), make("code", "", tap));
+    const name = make("code");
+    for (const piece of tap.split(/(?<=[._])/)) name.append(piece, make("wbr")); // broken between words, if at all
+    line.append(make("span", "", answer.starts.length > 1 ? letter + " first differs at" : "first differing tensor"), name);
     return line;
   });
   at("table").replaceChildren(table, ...starts);

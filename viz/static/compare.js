@@ -114,6 +114,7 @@ function show(answer) {
   at("tensor-caption").textContent = answer.caption;
   fillSelect(at("layer"), answer.depth, state.layer);
   fillSelect(at("head"), answer.heads, state.head);
+  at("head").parentElement.hidden = !answer.headed;
   at("log").checked = Boolean(state.log);
   at("rows").checked = state.rows === "all";
   showStages(answer);
