@@ -65,7 +65,7 @@ def shelved(asked: Iterable[str], presets: Iterable[str] = ()) -> Shelved:
 def checkpoints(source: str) -> list[str]:
     """The checkpoints below a folder that is none itself, by the step that their names end in: a directory of one run."""
     folder = Path(source).expanduser()
-    if not folder.is_dir() or (folder / "config.json").exists():
+    if not folder.is_dir() or os.path.lexists(folder / "config.json"):
         return []
     below = [(re.search(r"(\d+)\D*$", path.parent.name), path.parent) for path in folder.glob("*/config.json")]
     return [str(path) for _, path in sorted((int(found[1]), path) for found, path in below if found)]
@@ -113,12 +113,12 @@ def build(
 
 def _opened(load, source, **more):
     """The model; a refusal is also printed, since whoever started the app looks at the terminal."""
-    from model.errors import BlockscopeError
+    from model.errors import BlockscopeError, printable
 
     try:
         return load(source, **more)
     except BlockscopeError as error:
-        print(f"app.py: {source}: {error}", file=sys.stderr, flush=True)
+        print(f"app.py: {printable(source)}: {error}", file=sys.stderr, flush=True)
         raise
 
 

@@ -1,8 +1,16 @@
 """The one error that a person may cause: its text is a sentence to show as it is."""
 
 
+def printable(text: str) -> str:
+    """A name out of a file or from a person, fit for a terminal and one line: control characters as their escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
 class BlockscopeError(ValueError):
     """What was wrong, where, what was expected, what to do. Pages show `str(error)` and nothing else."""
+
+    def __init__(self, sentence: str = ""):
+        super().__init__(printable(sentence))
 
 
 class UnknownTap(BlockscopeError, KeyError):

@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Backend
 
 from model.errors import BlockscopeError
+from model.files import ordinary
 
 LARGEST_FILE = 256 << 20  # bytes
 VISIBLE = {" ": "·", "\n": "⏎", "\t": "⇥"}
@@ -51,10 +52,8 @@ class Tokenizer:
         """Read a tokenizer.json; one sentence naming the file where that fails."""
         path = Path(path)
         where = f"{path.parent.name}/{path.name}"
-        if not path.is_file():
-            raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
-        if path.stat().st_size > LARGEST_FILE:
-            raise BlockscopeError(f"{where} is {path.stat().st_size:,} bytes; expected at most {LARGEST_FILE:,}")
+        if (size := ordinary(path, where)) > LARGEST_FILE:
+            raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {LARGEST_FILE:,}: download the file again")
         try:
             text = path.read_bytes().decode("utf-8-sig")
         except UnicodeDecodeError:
@@ -63,8 +62,6 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, text: str, where: str = "tokenizer.json") -> "Tokenizer":
-        if text.startswith("version https://git-lfs"):
-            raise BlockscopeError(f"{where} is a Git LFS pointer, not the tokenizer; run `git lfs pull` in the folder")
         try:
             return cls(Backend.from_str(text))
         except (KeyboardInterrupt, SystemExit):

@@ -25,6 +25,7 @@ def llama_state() -> dict[str, Tensor]:
 
 def write(folder: Path, tensors: dict[str, Tensor], case: str = "llama", **changes) -> Path:
     """One model.safetensors and the config of a case, with some fields changed."""
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config_json(case) | changes))
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder

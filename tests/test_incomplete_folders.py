@@ -17,7 +17,7 @@ def state():
 def test_no_folder_no_config_no_weights(tmp_path, state):
     assert "there is no folder" in refusal(tmp_path / "nowhere")
     assert "there is no folder" in refusal(tmp_path / ("x" * 300))
-    assert "no config.json" in refusal(tmp_path)
+    assert "is empty" in refusal(tmp_path)
     assert "there is no folder" in refusal("a\0b")
     (tmp_path / "config.json").write_text(json.dumps(config_json("llama")))
     assert "no weights" in refusal(tmp_path)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model.errors import BlockscopeError
+from model.files import ordinary, readable
 
 LARGEST_CONFIG = 16 << 20  # bytes; a config is a few kilobytes, and anything huge is some other file
 
@@ -73,15 +74,10 @@ def listed(names, limit: int = 6) -> str:
 def read_json(path: Path, largest: int) -> dict:
     """The object in a JSON file. Refuses NaN, Infinity, a key given twice, and anything that is not an object."""
     where = f"{path.parent.name}/{path.name}"
-    if not path.is_file():  # a pipe or a device would block here for ever
-        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
-    if (size := path.stat().st_size) > largest:
+    if (size := ordinary(path, where)) > largest:
         raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {largest:,}: this is some other file")
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise BlockscopeError(f"{where} cannot be read: {error.strerror}") from None
-    return parse_json(data, where)
+    with readable(where):
+        return parse_json(path.read_bytes(), where)
 
 
 def parse_json(data: bytes, where: str, remedy: str = "download it again") -> dict:
@@ -97,8 +93,6 @@ def parse_json(data: bytes, where: str, remedy: str = "download it again") -> di
     def constant(name: str) -> None:
         raise BlockscopeError(f"{where} holds {name}, which is not JSON; write a number or null")
 
-    if data.startswith(b"version https://git-lfs"):
-        raise BlockscopeError(f"{where} is a Git LFS pointer, not the file itself; run `git lfs pull` in the folder")
     try:
         value = json.loads(data.decode("utf-8-sig"), object_pairs_hook=pairs, parse_constant=constant)
     except BlockscopeError:

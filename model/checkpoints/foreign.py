@@ -9,7 +9,6 @@ TORCH = (
 UNPACK = "unpack it and open the folder inside"
 EXPORT = "export the model as a Hugging Face folder with safetensors, or download its original"
 BEGINNINGS = (
-    (b"version https://git-lfs", "is a Git LFS pointer, not the weights; run `git lfs pull` in the folder"),
     *((b"\x80" + bytes([protocol]), f"is a pickle, which {TORCH}") for protocol in (2, 3, 4, 5)),
     (b"GGUF", "is a GGUF file, not safetensors; give it the ending .gguf, or download the safetensors version of the model"),
     (b"\x89HDF", f"is an HDF5 file of Keras or TensorFlow; {EXPORT}"),
@@ -42,14 +41,9 @@ def foreign(path: Path, start: bytes) -> str | None:
     if start.startswith(b"PK\x03\x04"):
         plain = path.suffix.lower() == ".zip" and b"data.pkl" not in start
         return f"is a zip archive; {UNPACK}" if plain else f"is a PyTorch pickle archive, which {TORCH}"
-    return by_content(start) or by_name(path)
-
-
-def by_content(start: bytes) -> str | None:
-    """What a file is by its first bytes; None where nothing says."""
     if start[257:262] == b"ustar":
         return f"is a tar archive; {UNPACK}"
-    return next((what for magic, what in BEGINNINGS if start.startswith(magic)), None)
+    return next((what for magic, what in BEGINNINGS if start.startswith(magic)), None) or by_name(path)
 
 
 def by_name(path: Path) -> str | None:

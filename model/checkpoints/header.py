@@ -13,6 +13,7 @@ from pathlib import Path
 from model.checkpoints.fields import shown
 from model.checkpoints.foreign import foreign
 from model.errors import BlockscopeError
+from model.files import ordinary, readable
 
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
 BITS = {  # of one element
@@ -40,27 +41,22 @@ def read_header(path: Path) -> dict[str, Entry]:
     def fail(sentence: str) -> BlockscopeError:
         return BlockscopeError(f"{name} {sentence}")
 
-    if not path.is_file():  # a pipe or a device would block here for ever
-        raise fail("is not an ordinary file; put the file itself there")
-    size = path.stat().st_size
+    size = ordinary(path, name)
     if size == 0:
         raise fail(f"is empty; {again}")
-    try:
-        with path.open("rb") as file:
-            start = file.read(300)
-            if sentence := foreign(path, start):
-                raise fail(sentence)
-            if size < 10:
-                raise fail(f"is {size} bytes, too short for a safetensors file; {again}")
-            length = int.from_bytes(start[:8], "little")
-            if length > LARGEST_HEADER:
-                raise fail(f"is not a safetensors file: it claims a header of {length:,} bytes; {again}")
-            if 8 + length > size:
-                raise fail(f"is cut short: its header alone needs {8 + length:,} bytes and it has {size:,}; {again}")
-            file.seek(8)
-            text = file.read(length)
-    except OSError as error:
-        raise fail(f"cannot be read: {error.strerror}") from None
+    with readable(name), path.open("rb") as file:
+        start = file.read(300)
+        if sentence := foreign(path, start):
+            raise fail(sentence)
+        if size < 10:
+            raise fail(f"is {size} bytes, too short for a safetensors file; {again}")
+        length = int.from_bytes(start[:8], "little")
+        if length > LARGEST_HEADER:
+            raise fail(f"is not a safetensors file: it claims a header of {length:,} bytes; {again}")
+        if 8 + length > size:
+            raise fail(f"is cut short: its header alone needs {8 + length:,} bytes and it has {size:,}; {again}")
+        file.seek(8)
+        text = file.read(length)
     raw = _parse(text, fail)
     raw.pop("__metadata__", None)
     if not raw:

@@ -4,6 +4,7 @@ org/name    org/name@revision    org/name/file.gguf
 """
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Fetched:
 def is_id(source: str) -> bool:
     """Whether this can be a hub id. A folder here of the first part's name says that a path was meant."""
     hit = ID.fullmatch(source)
-    return bool(hit) and ".." not in source and not Path(hit.group(1)).exists()
+    return bool(hit) and ".." not in source and not os.path.lexists(hit.group(1))
 
 
 def cached(source: str) -> Path | None:

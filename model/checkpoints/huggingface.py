@@ -12,7 +12,8 @@ import torch
 from model.checkpoints.checkpoint import Checkpoint
 from model.checkpoints.families import Understood, understand
 from model.checkpoints.families.common import Family
-from model.checkpoints.fields import LARGEST_CONFIG, read_json, shown
+from model.checkpoints.fields import LARGEST_CONFIG, listed, read_json, shown
+from model.checkpoints.foreign import by_name
 from model.checkpoints.names import find_prefix, head_name, match, recipe_of
 from model.checkpoints.quantised import plain
 from model.checkpoints.shards import INDEX, LARGEST_INDEX, find_weights, tensors_of
@@ -20,6 +21,7 @@ from model.checkpoints.sources import Source
 from model.checkpoints.tensors import Parameter, Tensors
 from model.checkpoints.vocabulary import OLD_TOKENIZER, TOKENIZER, find_tokenizer
 from model.errors import BlockscopeError
+from model.files import has, readable
 from model.lm import Decoder
 
 CONFIG = "config.json"
@@ -31,14 +33,24 @@ def open_folder(path: str | Path) -> Checkpoint:
         raise BlockscopeError(f"there is no folder {shown(str(path), 200)}; expected one that holds {CONFIG}")
     path = Path(path)
     name = path.resolve().name
-    try:
-        if not (path / CONFIG).exists():
-            raise BlockscopeError(f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded")
+    with readable(name):
+        if not has(path, CONFIG):
+            raise BlockscopeError(_no_config(path, name))
         understood = _read_config(path / CONFIG)
         found, ignored = find_weights(path, name)
         return _assembled(path, name, understood, found, ignored)
-    except OSError as error:
-        raise BlockscopeError(f"{name} cannot be read: {error.strerror or error}") from None
+
+
+def _no_config(path: Path, name: str) -> str:
+    """What a folder without a config holds instead."""
+    inside = sorted(path.iterdir())
+    if not inside:
+        return f"{name} is empty; download the model into it, or name another folder"
+    if models := [one.name for one in inside if (one / CONFIG).is_file()]:
+        return f"{name} holds models in folders of their own ({listed(models)}); name one of them"
+    if others := [one for one in inside if by_name(one)]:
+        return f"{name} has no {CONFIG}: {others[0].name} {by_name(others[0])}"
+    return f"{name} has no {CONFIG}; expected a folder as Hugging Face models are downloaded"
 
 
 def open_file(path: str | Path) -> Checkpoint:
@@ -46,16 +58,14 @@ def open_file(path: str | Path) -> Checkpoint:
     path = Path(path)
     folder, name = path.parent, path.stem
     where = f"{path.resolve().parent.name}/{path.name}"
-    try:
+    with readable(where):
         found = tensors_of(path)
-        if not (folder / CONFIG).exists():
+        if not has(folder, CONFIG):
             raise BlockscopeError(f"{where} has no {CONFIG} beside it, which says what its tensors mean; put one there")
-        if (folder / INDEX).exists() and len(shards := _shards(folder)) > 1 and path.name in shards:
+        if has(folder, INDEX) and len(shards := _shards(folder)) > 1 and path.name in shards:
             raise BlockscopeError(f"{where} is one of the {len(shards)} parts of a model; open its folder instead")
         checkpoint = _assembled(folder, name, _read_config(folder / CONFIG), found, [])
         return replace(checkpoint, format="safetensors", path=path)
-    except OSError as error:
-        raise BlockscopeError(f"{where} cannot be read: {error.strerror or error}") from None
 
 
 def _shards(folder: Path) -> set[str]:

@@ -13,6 +13,7 @@ from model.checkpoints.hub import fetch, is_id
 from model.checkpoints.huggingface import CONFIG, open_file, open_folder, read_config
 from model.checkpoints.meta import PARAMS, open_meta
 from model.errors import BlockscopeError
+from model.files import has, ordinary, readable
 from model.lm import Decoder
 
 
@@ -35,16 +36,14 @@ def open_checkpoint(source: str | Path, progress: Told | None = None) -> Checkpo
 def open_path(source: str | Path) -> Checkpoint:
     """A model on disk."""
     if os.path.isdir(source):  # False too for what cannot be a path
-        return _open_folder(Path(source))
-    if os.path.isfile(source):
+        with readable(Path(source).resolve().name):
+            return _open_folder(Path(source))
+    if os.path.lexists(source):
         path = Path(source)
+        ordinary(path, f"{path.parent.name}/{path.name}")
         if path.suffix == ".json":
             raise BlockscopeError(f"{path.name} describes a model and holds no weights; open the folder that it lies in")
         return open_gguf(path) if path.suffix == ".gguf" or _begins(path, MAGIC) else open_file(path)
-    if os.path.lexists(source):
-        raise BlockscopeError(
-            f"{Path(source).name} is neither a folder nor an ordinary file; name a model's folder or weight file"
-        )
     raise BlockscopeError(f"there is no folder or file {shown(str(source), 200)}; expected a model's folder or its weight file")
 
 
@@ -58,9 +57,9 @@ def config_at(source: str | Path) -> Decoder.Config:
 
 def _open_folder(path: Path) -> Checkpoint:
     """A config.json says Hugging Face, whatever lies beside it; params.json says Meta; else a GGUF file may be alone."""
-    if (path / CONFIG).exists():
+    if has(path, CONFIG):
         return open_folder(path)
-    if (path / PARAMS).exists():
+    if has(path, PARAMS):
         return open_meta(path)
     if ggufs := sorted(path.glob("*.gguf")):
         return open_gguf(_only(ggufs, path))
@@ -79,8 +78,5 @@ def _only(files: list[Path], folder: Path) -> Path:
 
 
 def _begins(path: Path, magic: bytes) -> bool:
-    try:
-        with path.open("rb") as file:
-            return file.read(len(magic)) == magic
-    except OSError as error:
-        raise BlockscopeError(f"{path.name} cannot be read: {error.strerror}") from None
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic

@@ -1,5 +1,6 @@
 """The weight files of a folder: one, or shards placed by an index. Which files count is settled before any tensor is read."""
 
+import os
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from model.checkpoints.fields import listed, read_json, shown
@@ -7,6 +8,7 @@ from model.checkpoints.foreign import TORCH, by_name
 from model.checkpoints.header import read_header
 from model.checkpoints.sources import Source
 from model.errors import BlockscopeError
+from model.files import has
 
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 LARGEST_INDEX = 64 << 20  # bytes
@@ -16,11 +18,11 @@ PICKLES = ("*.bin", "*.pth", "*.pt", "*.ckpt", "*.pkl")
 def find_weights(path: Path, name: str) -> tuple[dict[str, Source], list[str]]:
     """Every tensor of the model's files by its name there. The index, where there is one, decides which files count."""
     present = sorted(p.name for p in path.glob("*.safetensors"))
-    if (path / INDEX).exists():
+    if has(path, INDEX):
         placed = _read_index(path, name)
         shards = sorted(set(placed.values()))
         found = _read_shards(path, name, placed, shards)
-    elif (path / WEIGHTS).exists():
+    elif has(path, WEIGHTS):
         shards = [WEIGHTS]
         found = tensors_of(path / WEIGHTS)
     else:
@@ -72,7 +74,7 @@ def _read_index(path: Path, name: str) -> dict[str, str]:
 
 
 def _read_shards(path: Path, name: str, placed: dict[str, str], shards: list[str]) -> dict[str, Source]:
-    if absent := [shard for shard in shards if not (path / shard).exists()]:
+    if absent := [shard for shard in shards if not os.path.lexists(path / shard)]:
         lost = sum(shard in absent for shard in placed.values())
         raise BlockscopeError(
             f"{name} lacks {len(absent)} of its {len(shards)} shards ({listed(absent)}), which hold {lost} of "

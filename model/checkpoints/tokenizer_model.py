@@ -12,6 +12,7 @@ from sentencepiece import SentencePieceProcessor
 
 from model.checkpoints.rebuilt import WORDS, add, byte_level, frame, merges_of, sentencepiece
 from model.errors import BlockscopeError
+from model.files import ordinary
 from model.tokens import LETTER_OF, Tokenizer
 
 LARGEST = 64 << 20  # bytes
@@ -31,15 +32,9 @@ LLAMA3 = {  # those of them that have names; the others are <|reserved_special_t
 def read_tokenizer_model(path: Path) -> Tokenizer:
     """One sentence naming the file where it cannot be read."""
     where = f"{path.parent.name}/{path.name}"
-    if not path.is_file():
-        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
-    if path.stat().st_size > LARGEST:
-        raise BlockscopeError(
-            f"{where} is {path.stat().st_size:,} bytes; expected at most {LARGEST:,}: download the tokenizer again"
-        )
+    if (size := ordinary(path, where)) > LARGEST:
+        raise BlockscopeError(f"{where} is {size:,} bytes; expected at most {LARGEST:,}: download the tokenizer again")
     data = path.read_bytes()
-    if data.startswith(b"version https://git-lfs"):
-        raise BlockscopeError(f"{where} is a Git LFS pointer, not the tokenizer; run `git lfs pull` in the folder")
     try:
         backend = _ranked(data) if _is_ranked(data) else _protocol_buffer(data)
         return Tokenizer(backend)

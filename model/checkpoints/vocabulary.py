@@ -4,6 +4,7 @@ from pathlib import Path
 
 from model.checkpoints.tokenizer_model import read_tokenizer_model
 from model.errors import BlockscopeError
+from model.files import has
 from model.lm import Decoder
 from model.tokens import Tokenizer
 
@@ -12,9 +13,9 @@ TOKENIZER, OLD_TOKENIZER = "tokenizer.json", "tokenizer.model"
 
 def find_tokenizer(path: Path, config: Decoder.Config) -> tuple[Tokenizer | None, list[str]]:
     """tokenizer.json where there is one, else tokenizer.model; without them, tokens can still be given as numbers."""
-    if (path / TOKENIZER).exists():
+    if has(path, TOKENIZER):
         tokenizer, notes = Tokenizer.from_file(path / TOKENIZER), []
-    elif (path / OLD_TOKENIZER).exists():
+    elif has(path, OLD_TOKENIZER):
         try:
             tokenizer, notes = read_tokenizer_model(path / OLD_TOKENIZER), []
         except BlockscopeError as error:

@@ -6,13 +6,13 @@ import sys
 
 from model.doctor import examine
 from model.doctor.report import as_json, as_text
-from model.errors import BlockscopeError
+from model.errors import BlockscopeError, printable
 
 
 def progress(done: int, total: int, what: str) -> None:
     """One line that is written over, where somebody watches."""
     if sys.stderr.isatty():
-        percent = f"\r\x1b[K{100 * done // max(total, 1)} % {what}"
+        percent = f"\r\x1b[K{100 * done // max(total, 1)} % {printable(what)}"
         print(percent, end="" if done < total else "\r\x1b[K", file=sys.stderr, flush=True)
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from model.cost import amount
 from model.doctor import WARNING, Diagnosis
 from model.doctor.finding import Check
+from model.errors import printable
 
 NARROW, WIDE = 60, 120  # columns that are used at least and at most
 
@@ -46,14 +47,20 @@ def as_text(found: Diagnosis, columns: int | None = None) -> str:
 def head(found: Diagnosis) -> str:
     seen = found.inspection
     files = f"{len(seen.files)} file{'s' if len(seen.files) != 1 else ''}, {amount(seen.bytes, 'B')}"
-    return f"{seen.path.name}: {seen.format}, {files}, {len(seen.tensors):,} tensors, {seen.parameters_found:,} parameters"
+    counts = f"{len(seen.tensors):,} tensors, {seen.parameters_found:,} parameters"
+    return f"{printable(seen.path.name)}: {seen.format}, {files}, {counts}"
 
 
 def line(sign: str, name: str, text: str, width: int, columns: int) -> str:
     """One entry, wrapped below itself. A word that is longer than the line (a tensor's name) stays whole."""
     first = f"{sign} {name:<{width}}"
     return textwrap.fill(
-        text, columns, initial_indent=first, subsequent_indent=" " * len(first), break_long_words=False, break_on_hyphens=False
+        printable(text),
+        columns,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_long_words=False,
+        break_on_hyphens=False,
     )
 
 

@@ -77,8 +77,8 @@ def ship_stress(runs: Path, out: Path) -> None:
     sweep = [r for r in records.values() if r.meta["group"] == "sweep"]
     fixed = records.get("fixes-qk-norm-fixed-lr0.1-seed0")
     if len(stress) != 6 or len(sweep) != 10 or fixed is None:
-        wanted = "\n".join(f"  python -m model.growth {command} --out {runs}" for command in COMMANDS)
-        raise BlockscopeError(f"{runs.name} lacks runs that the cards speak of; train them first:\n{wanted}")
+        wanted = "; ".join(f"python -m model.growth {command} --out {runs}" for command in COMMANDS)
+        raise BlockscopeError(f"{runs.name} lacks runs that the cards speak of; train them first: {wanted}")
     learned = [r for r in stress if r.meta["arm"] == "on"]
     said = {"caption": fill(stress_caption(stress, sweep), 120), "bound": fill(bound_caption(learned, fixed), 120)}
     pair, corpus = {r.meta["arm"]: r for r in stress if r.meta["seed"] == 0}, standard_library()

@@ -22,6 +22,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFValueType
 
 from model.checkpoints.fields import shown
 from model.errors import BlockscopeError
+from model.files import ordinary, readable
 
 MAGIC, VERSIONS, MOST_ENTRIES, MOST_AXES = b"GGUF", (2, 3), 1 << 24, 4
 NUMBERS = {
@@ -57,16 +58,10 @@ class Header:
 def read_header(path: Path) -> Header:
     """Everything but the tensors' own bytes, which are known to lie in the file; otherwise one sentence naming the file."""
     name = f"{path.parent.name}/{path.name}"
-    if not path.is_file():  # a pipe or a device would block here for ever
-        raise BlockscopeError(f"{name} is not an ordinary file; put the file itself there")
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size < 24:
-                raise BlockscopeError(f"{name} is {path.stat().st_size} bytes, too short for a GGUF file; {AGAIN}")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _Walk(data, name).header()
-    except OSError as error:
-        raise BlockscopeError(f"{name} cannot be read: {error.strerror}") from None
+    if (size := ordinary(path, name)) < 24:
+        raise BlockscopeError(f"{name} is {size} bytes, too short for a GGUF file; {AGAIN}")
+    with readable(name), path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return _Walk(data, name).header()
 
 
 class _Walk:
@@ -79,8 +74,6 @@ class _Walk:
         return BlockscopeError(f"{self.name} {sentence}")
 
     def header(self) -> Header:
-        if self.data[:23] == b"version https://git-lfs":
-            raise self.fail("is a Git LFS pointer, not the weights; run `git lfs pull` in the folder")
         if self.take(4) != MAGIC:
             raise self.fail(f"is not a GGUF file: it does not begin with GGUF; {AGAIN}")
         version = self.number("<I")

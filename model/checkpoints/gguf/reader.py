@@ -1,5 +1,6 @@
 """Open a GGUF file: llama.cpp's and Ollama's, with its settings, its tokenizer and, split or not, its tensors."""
 
+import os
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from model.checkpoints.sources import Source
 from model.checkpoints.tensors import Tensors
 from model.checkpoints.vocabulary import judge_tokens
 from model.errors import BlockscopeError
+from model.files import readable
 
 FREQS = "rope_freqs.weight"
 SPLIT = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf")
@@ -26,7 +28,7 @@ def open_gguf(path: str | Path) -> Checkpoint:
     """Check a GGUF file and open it; of a split one, any part opens the whole."""
     path = Path(path)
     where = f"{path.resolve().parent.name}/{path.name}"
-    try:
+    with readable(where):
         headers = {file: read_header(file) for file in _parts(path)}
         first = next(iter(headers.values()))
         found = _all_tensors(headers, where)
@@ -40,8 +42,6 @@ def open_gguf(path: str | Path) -> Checkpoint:
         parameters, unread = match(understood.config, table, found, where, "its settings")
         tokenizer, about_tokens = tokenizer_of(first.settings, where)
         tensors = Tensors(parameters)
-    except OSError as error:
-        raise BlockscopeError(f"{where} cannot be read: {error.strerror or error}") from None
     return Checkpoint(
         name=str(path.stem),
         path=path,
@@ -62,7 +62,7 @@ def _parts(path: Path) -> list[Path]:
         return [path]
     stem, _, total = hit.groups()
     files = [path.with_name(f"{stem}-{n:05d}-of-{total}.gguf") for n in range(1, int(total) + 1)]
-    if absent := [file.name for file in files if not file.exists()]:
+    if absent := [file.name for file in files if not os.path.lexists(file)]:
         raise BlockscopeError(
             f"{path.parent.name} lacks {len(absent)} of the {int(total)} parts of this model ({listed(absent)}); download them"
         )

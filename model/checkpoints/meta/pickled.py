@@ -14,6 +14,7 @@ from torch import Tensor
 from model.checkpoints.fields import shown
 from model.checkpoints.sources import DTYPES, Source
 from model.errors import BlockscopeError
+from model.files import ordinary
 
 LARGEST_PICKLE = 64 << 20  # bytes of data.pkl, which only names the tensors
 NAMED = {dtype: name for name, dtype in DTYPES.items()}
@@ -74,12 +75,9 @@ def _load(file: Path) -> dict[str, Tensor]:
 
 def _check(file: Path, where: str) -> None:
     """A zip archive whose list of tensors has a reasonable size, and whose entries are stored as they are."""
-    if not file.is_file():
-        raise BlockscopeError(f"{where} is not an ordinary file; put the file itself there")
+    ordinary(file, where)
     with file.open("rb") as opened:
-        start = opened.read(24)
-    if start.startswith(b"version https://git-lfs"):
-        raise BlockscopeError(f"{where} is a Git LFS pointer, not the weights; run `git lfs pull` in the folder")
+        start = opened.read(4)
     if not start.startswith(b"PK\x03\x04"):
         raise BlockscopeError(
             f"{where} is not a torch archive that can be mapped; save it again with torch.save, or as safetensors"

@@ -18,6 +18,7 @@ from model.checkpoints.sources import Made, Source
 from model.checkpoints.tensors import Tensors
 from model.checkpoints.vocabulary import OLD_TOKENIZER, TOKENIZER, find_tokenizer
 from model.errors import BlockscopeError
+from model.files import has, readable
 
 PARAMS, EMBEDDING, GATE = "params.json", "tok_embeddings.weight", "layers.0.feed_forward.w1.weight"
 RANK = re.compile(r"consolidated\.(\d+)\.(pth|safetensors)")
@@ -31,7 +32,7 @@ def open_meta(path: str | Path) -> Checkpoint:
     path = Path(path)
     name = path.resolve().name
     where = f"{name}/{PARAMS}"
-    try:
+    with readable(name):
         params = Fields(read_json(path / PARAMS, LARGEST_CONFIG), where)
         files = _files(path, name)
         found = _joined([_tensors(file) for file in files], params.raw("dim"), name)
@@ -42,8 +43,6 @@ def open_meta(path: str | Path) -> Checkpoint:
         parameters, unread = match(config, FAMILIES[values["model_type"]], found, name, PARAMS)
         tokenizer, about_tokens = find_tokenizer(path, config)
         tensors = Tensors(parameters)
-    except OSError as error:
-        raise BlockscopeError(f"{name} cannot be read: {error.strerror or error}") from None
     beside = [path / file for file in (PARAMS, TOKENIZER, OLD_TOKENIZER) if (path / file).is_file()]
     ranks = [f"joined from the files of {len(files)} ranks"] if len(files) > 1 else []
     return Checkpoint(
@@ -69,7 +68,7 @@ def _left(params: Fields, origins: Mapping[str, str], told: set[str]) -> list[Fi
 def _files(path: Path, name: str) -> list[Path]:
     """The file of every rank, in their order."""
     ranks = {int(hit[1]): file for file in sorted(path.iterdir()) if (hit := RANK.fullmatch(file.name))}
-    if not ranks and (path / ALONE).exists():
+    if not ranks and has(path, ALONE):
         return [path / ALONE]
     if not ranks:
         raise BlockscopeError(f"{name} has {PARAMS} but no weights: expected consolidated.00.pth and so on; download them")
