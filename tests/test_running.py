@@ -1,5 +1,7 @@
 """A slow first run: its view comes with the layer that it shows, the others follow, and what has run stays where it is stopped."""
 
+import time
+
 import browser as b
 import pytest
 from conftest import make_lm, tiny_config
@@ -67,8 +69,6 @@ def test_what_is_drawn_from_every_layer_waits_for_every_layer(node, explore, ran
 
 
 def test_the_strip_grows_while_the_others_run(explore, ran, monkeypatch):
-    import time
-
     step = LM.step
     monkeypatch.setattr(LM, "step", lambda self, stage, *rest: time.sleep(0.35 if stage > 1 else 0) or step(self, stage, *rest))
     answers = list(explore.run(ask(layer=1)))
@@ -80,10 +80,10 @@ def test_the_strip_grows_while_the_others_run(explore, ran, monkeypatch):
 
 @pytest.mark.browser
 def test_a_slow_run_on_the_page_can_be_watched_stopped_and_resumed(chrome, explore, monkeypatch):
-    import time
-
-    pause, step = [0.4], LM.step
-    monkeypatch.setattr(LM, "step", lambda self, stage, *rest: time.sleep(pause[0]) or step(self, stage, *rest))
+    pause, step = [3.0], LM.step
+    monkeypatch.setattr(
+        LM, "step", lambda self, stage, *rest: time.sleep(pause[0] if stage > 2 else 0.2) or step(self, stage, *rest)
+    )
     with b.serving(app.web(explore.shelf)) as address:
         page = chrome.new_page(viewport={"width": 1280, "height": 720})
         page.goto(address + "/?prompt=one+two&layer=0")
@@ -98,9 +98,9 @@ def test_a_slow_run_on_the_page_can_be_watched_stopped_and_resumed(chrome, explo
         assert time.monotonic() - began < 1.5 and page.locator("#go").is_visible()
         stood = bars.count()
         assert 0 < stood < LAYERS
-        page.wait_for_timeout(800)
+        page.wait_for_timeout(3500)
         assert bars.count() == stood  # nothing runs on
-        pause[0] = 0.15
+        pause[0] = 0.05
         page.click("#go")
         expect(bars).to_have_count(LAYERS, timeout=20_000)
         expect(page.locator("#strip-legend")).not_to_contain_text("so far")

@@ -32,6 +32,7 @@ from viz.theme import LIGHT
 from viz.worker import Step, watched
 
 COUNTERFACTUAL_UNDER = 5.0  # seconds: a run that took longer is not repeated unasked as its counterfactual
+VISITS = 16  # visitors whose models are opened or run at a time: running.AT_ONCE compute, the others open theirs or wait
 QUICK = 0.5  # seconds: a block that takes longer is run where its progress is seen and it can be stopped
 PROGRESS: Mapping = MappingProxyType({"kind": "progress"})
 Report = Callable[[Step], None]
@@ -66,13 +67,13 @@ class Explore:
         try:
             with self.shelf.using(asked.name):
                 asked = yield from _progress(asked.token, partial(self._settled, asked))
-                told = yield from _progress(asked.token, partial(self._view_of_run, asked))
+                told = yield from _progress(asked.token, partial(self.runs.in_turn, partial(self._view_of_run, asked)))
                 yield self._told(asked, told)
                 if (run := self.runs.kept(asked)) is not None and not run.whole:
                     with closing(self.runs.filling(asked, run)) as steps:
                         for step, so_far in steps:
                             yield {"token": asked.token, "kind": "filling", **asdict(step)} | self._strip_of(asked, so_far)
-                told = yield from _progress(asked.token, partial(self._strip, asked))
+                told = yield from _progress(asked.token, partial(self.runs.in_turn, partial(self._strip, asked)))
                 yield self._told(asked, told)
         except Exception as error:
             refused = {} if self.shelf.ready(asked.name) else {"refused": asked.name}
@@ -203,12 +204,12 @@ def blocks(explore: Explore) -> gr.Blocks:
         view = gr.HTML({}, html_template=template("page.html"), js_on_load=on_view, elem_id="view", apply_default_css=False)
         bus = gr.HTML({}, html_template="<i></i>", js_on_load=on_bus, elem_id="bus", visible="hidden", interactive=True)
         bus.look(explore.look, bus, view, queue=False, trigger_mode="always_last", **quiet)
-        running = bus.run(explore.run, bus, view, trigger_mode="multiple", concurrency_id="torch", concurrency_limit=2, **quiet)
+        running = bus.run(explore.run, bus, view, trigger_mode="multiple", concurrency_limit=VISITS, **quiet)
         bus.weigh(explore.weigh, bus, view, queue=False, trigger_mode="always_last", **quiet)
         bus.files(explore.files, bus, view, queue=False, **quiet)
         looking = bus.examine(explore.examine, bus, view, trigger_mode="once", concurrency_limit=1, **quiet)
         bus.halt(None, None, None, cancels=[running, looking], queue=False, **quiet)
-        gr.api(explore.api, api_name="explore", concurrency_id="torch")
+        gr.api(explore.api, api_name="explore", concurrency_limit=2)
         gr.api(explore.models, api_name="models", queue=False)
     demo.state_session_capacity = 200  # a session keeps its last answer, some 30 kB
     return demo

@@ -3,11 +3,13 @@
 What has been measured is kept layer by layer: a run that was stopped goes on from there.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from model.errors import BlockscopeError
 from model.view import Request
@@ -15,10 +17,12 @@ from viz.pages import answers
 from viz.pages.forecast import LONG, Pace, Paces
 from viz.shelf import LM, Run, Shelf
 from viz.state import UiState
-from viz.worker import Step, watched
+from viz.worker import BEAT, Step, watched
 
+AT_ONCE = 2  # runs that compute at a time
 SOON = 1.5  # seconds that a first view waits for the layers which it does not show
 Report = Callable[[Step], None]
+T = TypeVar("T")
 
 
 def unheard(step: Step) -> None:
@@ -47,6 +51,16 @@ class Runs:
 
     def __init__(self, shelf: Shelf, paces: Paces):
         self.shelf, self.paces = shelf, paces
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+
+    def in_turn(self, work: Callable[[Report], T], report: Report) -> T:
+        """work(report) once fewer than AT_ONCE others compute. Opening needs no turn: a download keeps nobody waiting."""
+        while not self._turns.acquire(timeout=BEAT):
+            report(Step(0, 0, "waiting for its turn: others run"))
+        try:
+            return work(report)
+        finally:
+            self._turns.release()
 
     def kept(self, asked: Asked) -> Run | None:
         return self.shelf.find(asked.name, asked.which, asked.state.prompt)
@@ -90,7 +104,7 @@ class Runs:
     def filling(self, asked: Asked, run: Run) -> Iterator[tuple[Step, Run]]:
         """Runs the layers that a view does not show; what is there so far is kept, wherever this is closed."""
         began, seconds = time.perf_counter(), run.seconds
-        with closing(watched(partial(self._finished, asked, run))) as steps:
+        with closing(watched(partial(self.in_turn, partial(self._finished, asked, run)))) as steps:
             for step in steps:
                 if len((more := answers.grown(run)).peaks) > len(run.peaks):
                     run = self._keep(asked, replace(more, seconds=seconds + time.perf_counter() - began))
