@@ -63,7 +63,7 @@ def test_what_a_file_is_decides_and_not_its_name(tmp_path, state, logits):
     os.mkfifo(tmp_path / "pipe.gguf")
     assert "is not an ordinary file" in refused(tmp_path / "pipe.gguf")
     os.symlink(tmp_path / "gone", tmp_path / "link")
-    assert "is not an ordinary file" in refused(tmp_path / "link")
+    assert "is a link that leads nowhere" in refused(tmp_path / "link")
     assert "there is no folder or file" in refused(tmp_path / ("x" * 300)) and "there is no folder or file" in refused("a\0b")
 
 
