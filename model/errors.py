@@ -6,6 +6,11 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def printable_lines(text: str) -> str:
+    """The same of a text whose own line ends stay."""
+    return "\n".join(printable(line.removesuffix("\r")) + "\r" * line.endswith("\r") for line in text.split("\n"))
+
+
 class BlockscopeError(ValueError):
     """What was wrong, where, what was expected, what to do. Pages show `str(error)` and nothing else."""
 

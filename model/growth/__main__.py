@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from model.errors import BlockscopeError
+from model.errors import BlockscopeError, printable_lines
 from model.growth import shell, surveys
 from model.growth.ship import ARMS, RECIPE, ship, train_arm
 from model.growth.show import show
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     form = command.add_mutually_exclusive_group()
     for name, what in (("json", "as JSON, with everything that decided the run"), ("csv", "as CSV: a record's every probe")):
         form.add_argument(f"--{name}", dest="form", action="store_const", const=name, default="table", help=what)
-    command.set_defaults(run=lambda options: print(show(options.path, options.form)))
+    command.set_defaults(run=lambda options: print(printable_lines(show(options.path, options.form))))
     command = commands.add_parser("survey", help="largest logits of a checkpoint's every layer and head, and what bounds them")
     surveys.add_options(command)
     command.set_defaults(run=surveys.command)

@@ -12,7 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from model.checkpoints.fields import shown
-from model.errors import BlockscopeError
+from model.errors import BlockscopeError, printable_lines
 from model.growth.quantities import QUANTITIES
 from model.growth.record import Record
 from model.growth.survey import Survey, surveying
@@ -57,7 +57,7 @@ def command(options: argparse.Namespace) -> None:
         found.append((step, told(lm, texts(lm, text, options.context, options.texts if options.text else 1))))
     if options.record is not None:
         curve(Path(options.models[0]).name, found).write(options.record)
-    print(FORMS[options.form](found))
+    print(printable_lines(FORMS[options.form](found)))
 
 
 def expanded(model: str) -> list[tuple[str, int | None]]:
