@@ -58,7 +58,10 @@ export function chooser(select, { choose, say, pick = choose }) {
       this.mark(now);
     },
     mark(name) {
-      if (name) select.value = chosen = name;
+      if (!name) return;
+      // the menu of a later answer need not have it: that was of another typed model
+      if (![...select.options].some((option) => option.value === name)) select.prepend(new Option(name, name));
+      select.value = chosen = name;
     },
   };
 }

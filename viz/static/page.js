@@ -1,6 +1,6 @@
 // The page's state, its one channel to Python, and what happens to an answer. All words from outside go through textContent.
 import { at, begin, clearNotice, paintTheme, remember, scheme, styled } from "./frame.js";
-import { showAnswer, showCost, showEmpty, showError, showProgress, showRefusal, showStrip, wire } from "./view.js";
+import { restoreMarks, showAnswer, showCost, showEmpty, showError, showProgress, showRefusal, showStrip, wire } from "./view.js";
 import { showFiles, wireFiles } from "./files.js";
 
 const bus = {}; // filled by startBus: how to reach Python
@@ -70,6 +70,7 @@ export function stop() {
   showProgress(null);
   if (!confirmed) showEmpty(state);
   state = { ...(confirmed ?? state) };
+  if (confirmed) restoreMarks(state); // a model that was not opened does not stay in the box
 }
 
 function receive(answer) {

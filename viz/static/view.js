@@ -153,8 +153,8 @@ export function showEmpty(state) {
   at("main-caption").textContent = "Type a prompt and press Run, or choose another model.";
 }
 
-/** After an error the controls go back to the view that is still on the screen. */
-function restoreMarks(state) {
+/** After an error, or where a run was stopped, the controls go back to the view that is still on the screen. */
+export function restoreMarks(state) {
   markNode(at("diagram"), state.node);
   showControls(shown, state);
   showSurgery(shown.parts, shown.model.differs);
