@@ -12,7 +12,8 @@ from reference import build, config_json
 
 from model.checkpoints import open_checkpoint
 from model.checkpoints.families import understand
-from model.errors import BlockscopeError
+from model.count.__main__ import main as count
+from model.errors import BlockscopeError, printable_lines
 
 
 def zipped(name: str) -> bytes:
@@ -33,6 +34,8 @@ FILES = {  # (name of the file, its content) -> words of the refusal
     "a checkpoint of PyTorch": ("m.ckpt", torch_file(), ["is a PyTorch pickle archive", "weights_only=True"]),
     "an old one": ("m.bin", b"\x80\x02" + bytes(90), ["is a pickle", "torch.load(FILE, weights_only=True)"]),
     "a .pt of neither kind": ("m.pt", bytes(90), ["file of PyTorch by its name", "convert it first"]),
+    "arrays of NumPy": ("m.npz", zipped("w.npy"), ["MLX or NumPy", "export the model"]),
+    "a file from before GGUF": ("m.bin", b"lmgg" + bytes(90), ["from before GGUF", "convert it"]),
     "a zip": ("m.zip", zipped("model/config.json"), ["is a zip archive", "unpack it"]),
     "a tar.gz": ("m.tar.gz", b"\x1f\x8b\x08" + bytes(90), ["is packed with gzip", "unpack it"]),
     "a tar": ("m.tar", bytes(257) + b"ustar\x0000" + bytes(90), ["is a tar archive", "unpack it"]),
@@ -85,3 +88,13 @@ def test_the_version_of_a_gguf_file(version, cure, tmp_path):
     with pytest.raises(BlockscopeError, match=cure) as found:
         open_checkpoint(path)
     assert str(found.value).startswith(f"{tmp_path.name}/m.gguf is ")
+
+
+def test_a_command_prints_no_escapes_of_a_name(tmp_path, capfd):
+    folder = tmp_path / "m\x1b[31mred"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config_json("llama")))
+    assert count([str(folder / "config.json")]) == 0
+    said = "".join(capfd.readouterr())
+    assert "m\\x1b[31mred" in said and "\x1b[31m" not in said
+    assert printable_lines("a\x1b[31m,1\r\nb,2\r\n") == "a\\x1b[31m,1\r\nb,2\r\n"

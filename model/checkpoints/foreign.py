@@ -8,7 +8,9 @@ TORCH = (
 )
 UNPACK = "unpack it and open the folder inside"
 EXPORT = "export the model as a Hugging Face folder with safetensors, or download its original"
+BEFORE_GGUF = "a file of llama.cpp from before GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py"
 BEGINNINGS = (
+    *((magic, f"is {BEFORE_GGUF}") for magic in (b"lmgg", b"fmgg", b"tjgg", b"algg")),
     *((b"\x80" + bytes([protocol]), f"is a pickle, which {TORCH}") for protocol in (2, 3, 4, 5)),
     (b"GGUF", "is a GGUF file, not safetensors; give it the ending .gguf, or download the safetensors version of the model"),
     (b"\x89HDF", f"is an HDF5 file of Keras or TensorFlow; {EXPORT}"),
@@ -20,6 +22,7 @@ BEGINNINGS = (
     (b"<", "is a web page, not weights; download the file again"),
     (b"{", "is a JSON text, not weights; download the file again"),
 )
+OF_TORCH = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 ENDINGS = {
     ".onnx": f"is an ONNX graph, which holds operators and no blocks; {EXPORT}",
     **dict.fromkeys((".h5", ".hdf5", ".keras"), f"is a model of Keras or TensorFlow; {EXPORT}"),
@@ -28,9 +31,10 @@ ENDINGS = {
     **dict.fromkeys((".mlx", ".npz", ".npy"), f"holds weights of MLX or NumPy; {EXPORT}"),
     **dict.fromkeys((".mlmodel", ".mlpackage"), f"is a model of Core ML; {EXPORT}"),
     **dict.fromkeys((".engine", ".plan"), f"is an engine of TensorRT, compiled for one GPU; {EXPORT}"),
-    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt", ".pkl"), f"is a file of PyTorch by its name, which {TORCH}"),
-    **dict.fromkeys((".zip", ".tar", ".gz", ".tgz", ".xz", ".7z", ".rar", ".zst"), f"is an archive; {UNPACK}"),
-    ".ggml": "is a file of llama.cpp from before GGUF; convert it with llama.cpp's convert_llama_ggml_to_gguf.py",
+    **dict.fromkeys(OF_TORCH, f"is a file of PyTorch by its name, which {TORCH}"),
+    ".zip": f"is a zip archive; {UNPACK}",
+    **dict.fromkeys((".tar", ".gz", ".tgz", ".xz", ".7z", ".rar", ".zst"), f"is an archive; {UNPACK}"),
+    ".ggml": f"is {BEFORE_GGUF}",
 }
 
 
@@ -39,8 +43,9 @@ def foreign(path: Path, start: bytes) -> str | None:
     if start[8:9] == b"{":  # a header's own brace: its length may happen to begin like another file
         return None
     if start.startswith(b"PK\x03\x04"):
-        plain = path.suffix.lower() == ".zip" and b"data.pkl" not in start
-        return f"is a zip archive; {UNPACK}" if plain else f"is a PyTorch pickle archive, which {TORCH}"
+        if b"data.pkl" in start or path.suffix.lower() in OF_TORCH:
+            return f"is a PyTorch pickle archive, which {TORCH}"
+        return by_name(path) or f"is a zip archive; {UNPACK}"
     if start[257:262] == b"ustar":
         return f"is a tar archive; {UNPACK}"
     return next((what for magic, what in BEGINNINGS if start.startswith(magic)), None) or by_name(path)

@@ -13,7 +13,7 @@ from model.cost import amount
 from model.count import count
 from model.count.tables import TABLES, Asked, as_values
 from model.counting import PARTS, Count
-from model.errors import BlockscopeError
+from model.errors import BlockscopeError, printable_lines
 
 
 def rows(found: Count, context: int, itemsize: int) -> dict[str, str]:
@@ -101,7 +101,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(json.dumps(said | {"tables": {name: as_values(name, tables) for name in wanted}} if wanted else said, indent=2))
         return 0
     notes = [f"{name}: {note}." for name in found if (note := uncounted(_described(name).config))]
-    print(table(said), *notes, "", *(line for name, one in found.items() for line in blocks(name, one)), sep="\n")
+    lines = [table(said), *notes, "", *(line for name, one in found.items() for line in blocks(name, one))]
+    print(printable_lines("\n".join(lines)))
     for name in wanted:
         print("", name.upper(), aligned(TABLES[name](tables), left=True), sep="\n")
     return 0
