@@ -26,6 +26,9 @@ class Ahead:
         return self
 
     def __exit__(self, *_) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         if self._reading is not None:
             self._reading.gone.set()
             self._reading = None
@@ -47,7 +50,8 @@ class Ahead:
         return block
 
     def begin(self, upcoming: Sequence[int]) -> None:
-        """Start on the first of the `upcoming` stages, if there is anything to read."""
+        """Start on the first of the `upcoming` stages, if there is anything to read; what was under way is left."""
+        self._leave()
         if upcoming and not self.stages.held(upcoming[0]):
             self._reading = _Reading(self.stages, upcoming[0])
 

@@ -73,8 +73,9 @@ def load(
     tensors = checkpoint.tensors
     dtype = pick_dtype(dtype, devices[0], tensors.dtype("embed.weight"))
     homes, limit = settle(memory, checkpoint.config, devices, dtype, spread)
+    read, intact = lambda name, shape: tensors.read(name), tensors.intact
     return LM(
-        checkpoint.config, WeightStore(lambda name, shape: tensors.read(name), devices[0], dtype, bound=limit, homes=homes),
+        checkpoint.config, WeightStore(read, devices[0], dtype, bound=limit, homes=homes, intact=intact),
         name=checkpoint.name, source=str(source), tokenizer=checkpoint.tokenizer, report=checkpoint.report,
     )  # fmt: skip
 

@@ -6,6 +6,7 @@ Linux only: elsewhere nothing is known about pages, nothing is handed back and t
 """
 
 import ctypes
+import errno
 import mmap
 from functools import cache
 from pathlib import Path
@@ -46,8 +47,10 @@ def fetch(x: Tensor) -> None:
     for at in range(first, last, CHUNK):
         check()
         _madvise(at + AHEAD, min(CHUNK, last - at - AHEAD), WILLNEED)
-        if _madvise(at, min(CHUNK, last - at), POPULATE_READ):  # an old kernel: the pages come when they are used
-            return wanted(x)
+        if _madvise(at, min(CHUNK, last - at), POPULATE_READ):
+            if ctypes.get_errno() == errno.EFAULT:
+                raise OSError(errno.EFAULT, "the file was cut while it was open")
+            return wanted(x)  # an old kernel: the pages come when they are used
 
 
 def drop(x: Tensor) -> None:
@@ -97,6 +100,6 @@ def _madvise(first: int, size: int, advice: int) -> int:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None)
+    libc = ctypes.CDLL(None, use_errno=True)
     libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     return libc

@@ -62,9 +62,11 @@ class WeightStore:
     def __init__(
         self, source: Source, device: torch.device, dtype: torch.dtype, parent: "WeightStore | None" = None,
         invented: frozenset[str] = frozenset(), bound: Bound | None = None, homes: Homes | None = None,
+        intact: Callable[[], None] = lambda: None,
     ):  # fmt: skip
         self.source, self.device, self.dtype, self.parent, self.invented = source, device, dtype, parent, invented
         self.bound = bound
+        self.intact, self.borrows = intact, False  # weights used where they lie in a file, which `intact` says is as it was
         self.homes = parent.homes if parent else homes or Homes((device,))
         self.lanes = parent.lanes if parent else {d: lane(d, Buffers(bound.block if bound else 0)) for d in self.homes.devices}
         self.nbytes = 0  # of the weights kept
@@ -79,7 +81,9 @@ class WeightStore:
             if (name, shape) not in self._kept:
                 dtype = torch.float32 if name.endswith(IN_FP32) else self.dtype
                 self._make_room(dtype.itemsize * math.prod(shape))
-                value = self.lane_of(name).send(self.source(name, shape) if value is None else value, dtype)
+                found = self.source(name, shape) if value is None else value
+                value = self.lane_of(name).send(found, dtype)
+                self.borrows = self.borrows or value.data_ptr() == found.data_ptr()
                 self._kept[name, shape] = parameter = nn.Parameter(value, requires_grad=False)
                 self.nbytes += value.nbytes
                 if self.bound is not None and mapped(value):  # used where it lies: its pages go when nobody has it any more
@@ -139,6 +143,7 @@ class WeightStore:
 
         `alias`: parameters that are another one under a second name (a tied unembedding); `have`: those read before, by name.
         """
+        self._check_files()
         if self.bounded:
             return self._copy(module, prefix, alias, have)
         with self._lock:
@@ -148,6 +153,12 @@ class WeightStore:
                         name = f"{path}.{leaf}"
                         part._parameters[leaf] = self.get(alias.get(name, name), tuple(parameter.shape))
         return module
+
+    def _check_files(self) -> None:
+        if self.parent is not None:
+            self.parent._check_files()
+        elif self.borrows:
+            self.intact()
 
     @property
     def bounded(self) -> bool:

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -233,12 +232,10 @@ def test_transformers_counts_the_same(name):
 
 
 @pytest.mark.parametrize("name", [n for n in PRESETS if n.startswith("tiny-")])
-def test_a_tiny_twin_runs_at_once(name):
+def test_a_tiny_twin_is_small_and_runs(name):
     lm, ids = load(name, device="cpu"), list(range(32))
-    assert lm.config.d_vocab == 256
-    started = time.perf_counter()
+    assert lm.config.d_vocab == 256 and lm.parameters < 2_000_000
     logits = lm.forward(ids)
-    assert time.perf_counter() - started < 1
     assert logits.shape == (1, 32, 256) and bool(torch.isfinite(logits).all())
     assert count(name).parameters == sum(p.numel() for p in lm.config.build().parameters())
 

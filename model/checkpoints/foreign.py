@@ -43,9 +43,8 @@ def foreign(path: Path, start: bytes) -> str | None:
     if start[8:9] == b"{":  # a header's own brace: its length may happen to begin like another file
         return None
     if start.startswith(b"PK\x03\x04"):
-        if b"data.pkl" in start or path.suffix.lower() in OF_TORCH:
-            return f"is a PyTorch pickle archive, which {TORCH}"
-        return by_name(path) or f"is a zip archive; {UNPACK}"
+        another = None if b"data.pkl" in start or path.suffix.lower() in OF_TORCH else by_name(path)
+        return another or f"is a PyTorch pickle archive, which {TORCH}"
     if start[257:262] == b"ustar":
         return f"is a tar archive; {UNPACK}"
     return next((what for magic, what in BEGINNINGS if start.startswith(magic)), None) or by_name(path)

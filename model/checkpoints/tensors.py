@@ -1,6 +1,7 @@
 """Weights by our own parameter names, each read from its file when it is asked for and not before."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -74,6 +75,15 @@ class Tensors:
         with self._lock:
             return parameter.recipe.read(parameter.shape, lambda tensor: self._get(sources[tensor]))
 
+    def intact(self) -> None:
+        """Raises BlockscopeError where a file was cut or written over since it was checked: its mapped pages are others now,
+        and those past its new end would end the process. One that was replaced or removed is still there for who mapped it."""
+        for file, then in self._stamps.items():
+            with suppress(OSError):
+                now = _stamp(file)
+                if now != then and now[0] == then[0]:
+                    raise changed(file)
+
     def close(self) -> None:
         """Unmap every file. Tensors already read keep what they need of them; reading another opens its file again."""
         with self._lock:
@@ -99,12 +109,17 @@ class Tensors:
         except OSError:
             raise BlockscopeError(f"{file.name} is no longer in its folder; put it back, or open the model again") from None
         if stamp != self._stamps[file]:
-            raise BlockscopeError(f"{file.name} changed on disk after the model was opened; open the model again")
+            raise changed(file)
         if file not in self._open:
             self._open[file] = opener(file)
         return self._open[file]
 
 
-def _stamp(file: Path) -> tuple[int, int]:
+def changed(file: Path) -> BlockscopeError:
+    return BlockscopeError(f"{file.name} changed on disk after the model was opened; open the model again")
+
+
+def _stamp(file: Path) -> tuple[tuple[int, int], int, int]:
+    """Which file it is, its size, and when it was written last."""
     status = file.stat()
-    return status.st_size, status.st_mtime_ns
+    return (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
