@@ -174,7 +174,7 @@ def main(argv: list[str] | None = None) -> None:
     later.daemon = True
     later.start()
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
-    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning")
+    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", timeout_graceful_shutdown=1)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from conftest import assert_same
 from folders import refusal
 from reference import LAYERS, prompt
 from safetensors.torch import load_file, save_file
@@ -35,7 +36,10 @@ def test_saved_and_dumped_files_load_equal(case, tmp_path):
     dumped = written(case, tmp_path / "dumped", state)
     names = load_file(tmp_path / "saved" / "model.safetensors")
     assert (set(names) == set(state)) == case.startswith(("gpt_oss", "llama4"))  # which have one layout
-    assert torch.equal(run(tmp_path / "saved"), run(dumped))
+    one, other = (load(folder, device="cpu", dtype=torch.float32) for folder in (tmp_path / "saved", dumped))
+    for name, p in one.net.named_parameters():
+        assert torch.equal(one.store.get(name, tuple(p.shape)), other.store.get(name, tuple(p.shape))), name
+    assert_same(one.forward(prompt()), other.forward(prompt()), 1e-6)  # products round by where a matrix lies in its file
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
+from model.ending import started
+
 T = TypeVar("T")
 QUIET, BEAT = 1.0, 0.1  # seconds: nothing is said in the first, then at most once per beat
 
@@ -43,7 +45,7 @@ def watched(work: Callable[[Callable[[Step], None]], T], quiet: float = QUIET) -
         finally:
             ended.set()
 
-    threading.Thread(target=body, daemon=True).start()
+    started(body, stop.set)
     try:
         if not ended.wait(quiet):
             said = None
