@@ -220,6 +220,10 @@ def test_what_cannot_be_trained_or_read_is_a_sentence(page, address, tmp_path):
     b.after(page, lambda: page.press("#live_steps", "Tab"))
     page.locator("#train").click()
     expect(page.locator("#live-said")).to_contain_text("not finite at step", timeout=30_000)
+    page.wait_for_function(
+        "document.querySelectorAll('[data-card=\"live-max_logit\"] .ytick').length in {3: 1, 4: 1, 5: 1, 6: 1, 7: 1}"
+    )
+    assert "not shown" not in page.locator('[data-card="live-max_logit"] .caption').text_content()
     (tmp_path / "a.csv").write_text("step,loss\n1,2\n")
     page.set_input_files("#record-file", [tmp_path / "a.csv"])
     expect(page.locator("#open-said")).to_contain_text("is not the CSV of a record")

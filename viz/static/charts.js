@@ -122,7 +122,7 @@ async function fill(entry, card, { onPick, current, fit }) {
     quietBar(entry);
     entry.gd.dataset.url = card.url;
   } catch (error) {
-    entry.caption.textContent = card.caption + " · not shown: " + error.message;
+    entry.caption.textContent = card.caption + " · not shown: " + (error?.message ?? "the drawing was given up; open the view again");
   } finally {
     delete entry.article.dataset.busy;
   }

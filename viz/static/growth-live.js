@@ -80,6 +80,7 @@ function failed(answer) {
 function begin(answer) {
   run.layers = answer.layers;
   run.scheme = answer.scheme;
+  run.powers = null;
   at("cards-live").hidden = at("live-keys").hidden = false;
   keys(at("live-keys"), answer.names);
   at("text-about").textContent = answer.text;
@@ -135,7 +136,21 @@ async function paint(grown) {
     if (!gd?._fullLayout || !which.length) continue;
     const all = which.map((trace) => run.curves[name + " " + trace]);
     await plotly().restyle(gd, { x: all.map((one) => one.x), y: all.map((one) => one.y) }, which);
+    await spreadDecades(gd);
   }
+}
+
+/** The picture was made with a tick at every power of ten; where a run leaps over many, one in so many stays. */
+async function spreadDecades(gd) {
+  const { type, range } = gd._fullLayout.yaxis;
+  if (type !== "log") return;
+  const { tickvals, ticktext } = gd.layout.yaxis;
+  run.powers ??= { every: 1, marks: tickvals.map((value, i) => [value, ticktext[i]]) };
+  const every = Math.max(1, Math.ceil((range[1] - range[0]) / 7));
+  if (every === run.powers.every) return;
+  run.powers.every = every;
+  const kept = run.powers.marks.filter(([value]) => Math.round(Math.log10(value)) % every === 0);
+  await plotly().relayout(gd, { "yaxis.tickvals": kept.map(([value]) => value), "yaxis.ticktext": kept.map(([, text]) => text) });
 }
 
 function progress(answer) {
