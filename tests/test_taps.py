@@ -123,7 +123,7 @@ def test_a_part_runs_and_is_tapped_alone():
 
 
 LAYERS = {  # file or folder -> the model/ and viz/ modules that it may import; imports run downward only
-    "errors": set(), "view": set(), "kept": set(), "dims": set(), "heap": set(), "halting": set(), "taps": {"dims", "errors", "halting"}, "masks": {"errors"},
+    "errors": set(), "view": set(), "kept": set(), "dims": set(), "heap": set(), "halting": {"errors"}, "taps": {"dims", "errors", "halting"}, "masks": {"errors"},
     "norms": {"errors", "taps"}, "positions": {"errors", "taps"}, "mlp": {"errors", "taps"}, "place": {"errors"},
     "routing": {"errors"}, "moe": {"errors", "mlp", "routing", "taps"}, "embedding": {"errors", "place", "taps"},
     "mla": {"errors", "masks", "norms", "place", "positions", "scores", "taps"},
