@@ -155,9 +155,8 @@ def _open_first(shelf) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     asked = arguments(argv)
-    import uvicorn
-
     from model.errors import BlockscopeError
+    from viz.serving import serve
 
     try:
         check(asked)
@@ -174,7 +173,7 @@ def main(argv: list[str] | None = None) -> None:
     later.daemon = True
     later.start()
     print(f"Blockscope: http://{asked.host}:{asked.port}", flush=True)
-    uvicorn.run(app, host=asked.host, port=asked.port, log_level="warning", timeout_graceful_shutdown=1)
+    serve(app, asked.host, asked.port)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from torch import nn
 
 from model.ending import started
-from model.halting import Halted, asking
+from model.halting import Halted, asking, going
 from model.stages import Stages
 
 BEAT = 0.05  # seconds between two questions to whoever waits for a block
@@ -41,6 +41,7 @@ class Ahead:
         if reading is not None:
             while reading.thread.is_alive():
                 reading.thread.join(BEAT)
+                going()
                 self.beat()
             self._reading, have = None, reading.have
         with asking(self.beat):  # also where reading ahead failed: the error is raised here, to be seen

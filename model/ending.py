@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+from model.halting import end_all
+
 PATIENCE = 5.0  # seconds for all of them together
 
 _running: WeakKeyDictionary[threading.Thread, Callable[[], None]] = WeakKeyDictionary()
@@ -23,11 +25,17 @@ def started(work: Callable[[], None], stop: Callable[[], None]) -> threading.Thr
     return thread
 
 
+def stop_all() -> list[threading.Thread]:
+    """Tell all long work to end; of the threads started here those that have not yet."""
+    end_all()
+    running = [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
+    for _, stop in running:
+        stop()
+    return [thread for thread, _ in running]
+
+
 @atexit.register
 def _end() -> None:
-    threads = [(thread, stop) for thread, stop in list(_running.items()) if thread.is_alive()]
-    for _, stop in threads:
-        stop()
     until = time.monotonic() + PATIENCE
-    for thread, _ in threads:
+    for thread in stop_all():
         thread.join(max(0.0, until - time.monotonic()))

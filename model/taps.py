@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from model.dims import parse
 from model.errors import UnknownTap
+from model.halting import going
 
 KINDS = ("signed", "positive", "probability", "index")
 
@@ -101,6 +102,7 @@ class Recorder:
         return x
 
     def beat(self) -> None:
+        going()
         if self.pulse is not None:
             self.pulse(self.share)
 

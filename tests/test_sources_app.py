@@ -168,7 +168,7 @@ def test_a_model_written_after_the_start_is_found(shelves, tmp_path, monkeypatch
     ],
 )
 def test_what_cannot_work_is_said_in_the_terminal_with_exit_code_2(argv, word, capsys, monkeypatch):
-    monkeypatch.setattr("uvicorn.run", lambda *args, **kwargs: pytest.fail("the server was started"))
+    monkeypatch.setattr("viz.serving.serve", lambda *args, **kwargs: pytest.fail("the server was started"))
     with pytest.raises(SystemExit) as caught:
         app.main(argv)
     said = capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_a_damaged_model_is_also_told_in_the_terminal(tmp_path, capsys):
 def test_the_first_model_is_opened_while_the_server_starts(tmp_path, capsys, monkeypatch):
     (tmp_path / "config.json").write_text("{")
     shelves = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **kwargs: shelves.append(app.state.shelf))
+    monkeypatch.setattr("viz.serving.serve", lambda app, *args: shelves.append(app.state.shelf))
     app.main(["--model", str(tmp_path), "--device", "cpu"])
     app._open_first(shelves[0])
     said = capsys.readouterr()
